@@ -31,7 +31,9 @@ typedef struct ZuDiscardStats
  * zu_discard: makes one pass over all logs of this database: computes the
  * horizon, undoes aborted transactions as 'which' says, finds the prefix of
  * each log that can be discarded, publishes the new `oldest` and frees
- * extents. Fills *stats. Returns false, having done nothing, if another
+ * extents. With every_log, all extents of an empty log are freed at once, also
+ * those of a log of an idle session; otherwise the log keeps the last one for
+ * a while. Fills *stats. Returns false, having done nothing, if another
  * process discards, or during recovery. Returns true, having done nothing, in
  * the transaction that has created zundo.undo_log. The caller is in a
  * transaction; with ZU_UNDO_SMALL or ZU_UNDO_ALL that transaction has no xid.
@@ -39,7 +41,7 @@ typedef struct ZuDiscardStats
  * errors, ERRCODE_DATA_CORRUPTED, and ERRCODE_CONFIGURATION_LIMIT_EXCEEDED if
  * no set of logs is free for the database (zundo.max_databases).
  */
-extern bool zu_discard(ZuUndoAborts which, ZuDiscardStats *stats);
+extern bool zu_discard(ZuUndoAborts which, bool every_log, ZuDiscardStats *stats);
 
 /*
  * zu_discard_by_worker: has this database's worker make a pass that begins

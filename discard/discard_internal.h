@@ -135,6 +135,7 @@ typedef struct Pass
 	ZuEntry    *entry;
 	ZXid		horizon;
 	ZuUndoAborts which;
+	bool		every_log;		/* empty logs lose their last extents at once */
 	ZuDiscardStats *stats;
 } Pass;
 

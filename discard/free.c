@@ -32,7 +32,7 @@
 
 /*
  * All extents of a log without an owner are freed when the log has been empty,
- * and unattached, for this long.
+ * and unattached, for this long; in a pass with every_log at once.
  */
 #define IDLE_LOG_MS			3000
 /*
@@ -50,6 +50,7 @@ typedef struct Freed
 	int			n;
 	uint32		keep;			/* empty logs of idle sessions keep extents
 								 * with a lower number */
+	long		idle_ms;		/* how long a log must have been empty */
 } Freed;
 
 /*
@@ -166,20 +167,22 @@ is_empty(ZuLog *log)
 
 /*
  * Returns whether the log is empty and its owner, if it has one, is in no
- * transaction that writes and has not written for a while.
+ * transaction that writes and has not written for idle_ms.
  */
 static bool
-is_unused(const LogQueue *q, ZuLog *log, TimestampTz now)
+is_unused(const LogQueue *q, ZuLog *log, TimestampTz now, long idle_ms)
 {
 	uint32		owner = pg_atomic_read_u32(&log->owner);
 
-	if (!is_empty(log))
+	if (!is_empty(log) || (owner & ZU_LOG_HELD) != 0)
 		return false;
+	if (idle_ms == 0)
+		return true;
 	if (owner == 0)
 		return TimestampDifferenceExceeds((TimestampTz) pg_atomic_read_u64(&log->idle_since), now,
-										  IDLE_LOG_MS);
-	return (owner & ZU_LOG_HELD) == 0 && pg_atomic_read_u64(&log->insert) == q->seen_insert &&
-		TimestampDifferenceExceeds(q->seen_since, now, IDLE_LOG_MS);
+										  idle_ms);
+	return pg_atomic_read_u64(&log->insert) == q->seen_insert &&
+		TimestampDifferenceExceeds(q->seen_since, now, idle_ms);
 }
 
 /*
@@ -188,15 +191,15 @@ is_unused(const LogQueue *q, ZuLog *log, TimestampTz now)
  * session may keep a log whose extent does not.
  */
 static bool
-is_idle(const LogQueue *q, ZuLog *log, uint32 keep, TimestampTz now)
+is_idle(const LogQueue *q, ZuLog *log, const Freed *freed, TimestampTz now)
 {
-	return is_unused(q, log, now) &&
-		(zu_log_pid(log) == 0 || zuptr_extent(pg_atomic_read_u64(&log->insert)) >= keep);
+	return is_unused(q, log, now, freed->idle_ms) &&
+		(zu_log_pid(log) == 0 || zuptr_extent(pg_atomic_read_u64(&log->insert)) >= freed->keep);
 }
 
 /*
  * Returns the number of extents that are in use, but for the last ones of
- * unused logs, and TAIL_SLACK more.
+ * unused logs, and TAIL_SLACK more; 0 if no log is to keep its last one.
  */
 static uint32
 extents_to_keep(const Pass *pass, TimestampTz now)
@@ -204,9 +207,11 @@ extents_to_keep(const Pass *pass, TimestampTz now)
 	uint32		used = pg_atomic_read_u32(&pass->entry->used);
 	uint32		unused = 0;
 
+	if (pass->every_log)
+		return 0;
 	for (int i = 0; i < zu_nlogs(); i++)
 		if (pass->mine->queues[i] != NULL &&
-			is_unused(pass->mine->queues[i], &pass->entry->logs[i], now))
+			is_unused(pass->mine->queues[i], &pass->entry->logs[i], now, IDLE_LOG_MS))
 			unused++;
 	return used - Min(used, unused) + TAIL_SLACK;
 }
@@ -316,7 +321,7 @@ add_passed(const Pass *pass, Freed *freed, ZXid oldest, TimestampTz now)
 		if (q != NULL)
 			add_extents(freed, q->scan.extents, passed_extents(q, log));
 		idle = idle ||
-			(q != NULL ? is_idle(q, log, freed->keep, now) || is_given_up(q, log, oldest)
+			(q != NULL ? is_idle(q, log, freed, now) || is_given_up(q, log, oldest)
 			 : is_left_over(log));
 	}
 	return idle;
@@ -345,7 +350,7 @@ add_last(const Pass *pass, Freed *freed, int logno, ZXid oldest, TimestampTz now
 						logno)));
 		add_last_extents(pass, freed, logno, pg_atomic_read_u64(&log->discard_sequence));
 	}
-	else if (is_idle(q, log, freed->keep, now) && take_log(log, true))
+	else if (is_idle(q, log, freed, now) && take_log(log, true))
 		add_last_extents(pass, freed, logno, pg_atomic_read_u64(&log->discard_sequence));
 }
 
@@ -360,7 +365,8 @@ zfree_extents(const Pass *pass, ZXid oldest)
 {
 	ZuEntry    *entry = pass->entry;
 	TimestampTz now = GetCurrentTimestamp();
-	Freed		freed = {.keep = extents_to_keep(pass, now)};
+	Freed		freed = {.keep = extents_to_keep(pass, now),
+	.idle_ms = pass->every_log ? 0 : IDLE_LOG_MS};
 	bool		idle = add_passed(pass, &freed, oldest, now);
 
 	if (freed.n == 0 && !idle)

@@ -292,9 +292,9 @@ discard_pass(Pass *pass)
  * subtransaction that it has left open.
  */
 bool
-zu_discard(ZuUndoAborts which, ZuDiscardStats *stats)
+zu_discard(ZuUndoAborts which, bool every_log, ZuDiscardStats *stats)
 {
-	Pass		pass = {.mine = &my,.which = which,.stats = stats};
+	Pass		pass = {.mine = &my,.which = which,.every_log = every_log,.stats = stats};
 	ZuEntry    *entry;
 	uint32		nobody = 0;
 	uint32		number;

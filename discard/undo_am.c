@@ -131,7 +131,7 @@ undo_vacuum(Relation rel, ZC_VACUUM_PARAMS * params, BufferAccessStrategy strate
 	TransactionId frozen;
 
 	zu_attach_database();
-	(void) zu_discard(ZU_UNDO_ALL, &stats);
+	(void) zu_discard(ZU_UNDO_ALL, false, &stats);
 	frozen = zxid_to_xid(zu_freeze_limit());
 	zc_update_relstats(rel, zrel_nblocks(rel), 0, 0, false,
 					   TransactionIdIsNormal(frozen) ? frozen : InvalidTransactionId,

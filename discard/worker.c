@@ -170,7 +170,7 @@ run_cycle(bool count, ZWatch *watch)
 	 * back.
 	 */
 	InvalidateCatalogSnapshot();
-	done = zu_discard(ZU_UNDO_ALL, &stats);
+	done = zu_discard(ZU_UNDO_ALL, false, &stats);
 	if (done)
 		zwatch_look(watch, stats.bytes_left);
 	maybe_give_back();

@@ -44,6 +44,9 @@
  */
 #define MAX_PENDING_RECORDS 100000
 
+/* How long zundo.purge() waits for another process that discards. */
+#define PURGE_PATIENCE_MS	1000
+
 PGDLLEXPORT Datum zundo_undo_bytes_in_use(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_undo(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_rollback(PG_FUNCTION_ARGS);
@@ -659,8 +662,27 @@ zundo_discard(PG_FUNCTION_ARGS)
 				 errmsg("zundo.discard() cannot run in a transaction that has modified data"),
 				 errhint("Call it in a separate transaction.")));
 	zu_attach_database();
-	(void) zu_discard(ZU_UNDO_ALL, &stats);
+	(void) zu_discard(ZU_UNDO_ALL, false, &stats);
 	PG_RETURN_INT64((int64) stats.bytes_discarded);
+}
+
+/*
+ * Has all empty logs give back their last extents, unless another process
+ * discards for PURGE_PATIENCE_MS, or our transaction has written.
+ */
+static void
+empty_logs(void)
+{
+	ZuDiscardStats stats;
+
+	zu_attach_database();
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		return;
+	for (int ms = 0; ms < PURGE_PATIENCE_MS && !zu_discard(ZU_UNDO_NONE, true, &stats); ms++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(1000L);
+	}
 }
 
 /*
@@ -675,5 +697,6 @@ zundo_purge(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("must be superuser to purge the undo log")));
 	PreventCommandDuringRecovery("zundo.purge()");
+	empty_logs();
 	PG_RETURN_INT64((int64) zu_purge());
 }

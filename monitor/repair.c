@@ -223,7 +223,7 @@ discard_twice(void)
 
 	Assert(!TransactionIdIsValid(GetTopTransactionIdIfAny()));
 	for (int i = 0; i < 2; i++)
-		if (!zu_discard(ZU_UNDO_ALL, &stats))
+		if (!zu_discard(ZU_UNDO_ALL, false, &stats))
 			(void) zu_discard_by_worker(WORKER_WAIT_MS);
 }
 

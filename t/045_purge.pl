@@ -70,6 +70,22 @@ $node->safe_psql('postgres', q{
 is($node->safe_psql('postgres', 'SELECT DISTINCT v FROM kept'), 'second value', 'nor the undo of the transaction that wipes');
 sound($node, 'purged', qw(kept zundo.undo_log));
 
+# A session that has written, and is only idle now, keeps no old values from being overwritten, nor does one that has ended.
+my $pooled = $node->background_psql('postgres', on_error_stop => 1);
+$pooled->query_safe(q{CREATE TABLE pooled (id int PRIMARY KEY, v text) USING zheap;
+	INSERT INTO pooled SELECT g, 'known to few ' || g FROM generate_series(1, 500) g});
+$pooled->query_safe(q{UPDATE pooled SET v = ''});
+$node->safe_psql('postgres', q{CREATE TABLE ended (v text) USING zheap; INSERT INTO ended VALUES ('known to nobody'); DELETE FROM ended});
+$node->safe_psql('postgres', 'SELECT zundo.discard(); CHECKPOINT');
+cmp_ok(holds($node, 'known to few'), '>', 400, 'an idle session: its old values are in the file');
+$node->safe_psql('postgres', 'SELECT zundo.discard()');
+cmp_ok($node->safe_psql('postgres', 'SELECT zundo.purge()'), '>', 0, '... until zundo.purge');
+is(holds($node, 'known to'), 0, '... overwrites all of them');
+is($node->safe_psql('postgres', 'SELECT coalesce(sum(extents), 0) FROM zundo.stat_undo'), '0', '... for no log keeps an extent');
+$pooled->query_safe(q{UPDATE pooled SET v = 'new'});
+is($pooled->query_safe(q{SELECT count(*) FROM pooled WHERE v = 'new'}), '500', '... and the session can write again');
+$pooled->quit;
+
 # On the standby, which refuses zundo.purge().
 $node->wait_for_catchup($standby);
 like(($standby->psql('postgres', 'SELECT zundo.purge()'))[2], qr/cannot execute zundo\.purge\(\) during recovery/, 'not on a standby');

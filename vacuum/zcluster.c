@@ -584,7 +584,7 @@ zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort
 	{
 		ZuDiscardStats stats;
 
-		(void) zu_discard(ZU_UNDO_NONE, &stats);
+		(void) zu_discard(ZU_UNDO_NONE, false, &stats);
 	}
 	rewrite->old = old;
 	rewrite->new = new;

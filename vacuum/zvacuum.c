@@ -697,7 +697,7 @@ advance_oldest(Relation rel)
 		return;
 	for (int tries = 0; tries < DISCARD_TRIES; tries++)
 	{
-		if (zu_discard(IsUnderPostmaster ? ZU_UNDO_SMALL : ZU_UNDO_ALL, &stats))
+		if (zu_discard(IsUnderPostmaster ? ZU_UNDO_SMALL : ZU_UNDO_ALL, false, &stats))
 			break;
 		CHECK_FOR_INTERRUPTS();
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
