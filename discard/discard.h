@@ -44,6 +44,13 @@ typedef struct ZuDiscardStats
 extern bool zu_discard(ZuUndoAborts which, bool every_log, ZuDiscardStats *stats);
 
 /*
+ * zu_oldest_is_horizon: returns whether `oldest` has reached the horizon, so
+ * that a pass could not advance it now. Locks zundo.undo_log (AccessShareLock)
+ * to the end of the transaction. No buffer or LWLock held.
+ */
+extern bool zu_oldest_is_horizon(void);
+
+/*
  * zu_discard_by_worker: has this database's worker make a pass that begins
  * after the call, and waits for the end of that pass, at most timeout_ms. This
  * saves reading: the worker remembers what it has read, whereas a process that

@@ -53,7 +53,7 @@
 #include "utils/wait_event.h"
 
 /* Pause between two looks at whether the worker has made the pass. */
-#define BY_WORKER_NAP_MS	5
+#define BY_WORKER_NAP_MS	1
 
 static Discarder my;
 
@@ -333,6 +333,19 @@ zu_discard(ZuUndoAborts which, bool every_log, ZuDiscardStats *stats)
 	zu_end_discard(entry);
 	stats->oldest = zu_oldest();
 	return true;
+}
+
+/* zu_oldest_is_horizon: See discard.h. */
+bool
+zu_oldest_is_horizon(void)
+{
+	ZXid		horizon;
+
+	zu_attach_database();
+	if (RecoveryInProgress())
+		return false;
+	horizon = take_horizon(zu_my.entry);
+	return horizon != InvalidZXid && zu_oldest() >= horizon;
 }
 
 /*

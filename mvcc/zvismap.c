@@ -22,6 +22,7 @@
 #include "page/zvmap.h"
 #include "storage/bufmgr.h"
 #include "storage/freespace.h"
+#include "storage/fsm_internals.h"
 #include "storage/smgr.h"
 #include "utils/rel.h"
 
@@ -301,12 +302,34 @@ mark_by_reader(Relation rel, Buffer buf, Buffer map)
 }
 
 /*
+ * Returns whether the free space map has a page for the block, so that an entry
+ * does not extend the map.
+ */
+static bool
+has_space_entry(Relation rel, BlockNumber block)
+{
+	SMgrRelation smgr = RelationGetSmgr(rel);
+	BlockNumber leaf = block / SlotsPerFSMPage;
+
+	/*
+	 * The page is preceded by those of the leaves before it, and by the pages
+	 * of the two upper levels that lie before these
+	 * (src/backend/storage/freespace/README).
+	 */
+	return smgrexists(smgr, FSM_FORKNUM) &&
+		smgrnblocks(smgr, FSM_FORKNUM) >
+		leaf + leaf / SlotsPerFSMPage + leaf / SlotsPerFSMPage / SlotsPerFSMPage + 2;
+}
+
+/*
  * zvismap_after_read: See zvismap.h. Looks at the page first without its
  * lock, for a page that gets no bit is read again and again: if what it sees is
  * out of date, the page is locked in vain, or the bit is left to the next
- * reader. Gives up if the page is locked by another process. If the bit has
- * been set, enters the page's free space in the free space map, since VACUUM
- * may skip the page from now on.
+ * reader. Gives up if the page is locked by another process, or if the map has
+ * no page for the bit: a reader extends no file, since it must not fail where
+ * the disk is full. If the bit has been set, enters the page's free space in
+ * the free space map, if that has its page, since VACUUM may skip the page from
+ * now on.
  */
 void
 zvismap_after_read(Relation rel, Buffer buf, ZPageView *view)
@@ -322,7 +345,9 @@ zvismap_after_read(Relation rel, Buffer buf, ZPageView *view)
 		RecoveryInProgress() || !(view != NULL ? looks_visible(view) : slots_are_old(page)) ||
 		!may_write_image(rel, page))
 		return;
-	visibilitymap_pin(rel, block, &map);
+	(void) visibilitymap_get_status(rel, block, &map);
+	if (!BufferIsValid(map))
+		return;
 	if (ConditionalLockBuffer(buf))
 	{
 		marked = mark_by_reader(rel, buf, map);
@@ -331,6 +356,6 @@ zvismap_after_read(Relation rel, Buffer buf, ZPageView *view)
 		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 	}
 	ReleaseBuffer(map);
-	if (marked)
+	if (marked && has_space_entry(rel, block))
 		RecordPageWithFreeSpace(rel, block, zpage_space_for_map(space));
 }

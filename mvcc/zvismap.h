@@ -35,8 +35,7 @@ extern void zvismap_mark(Relation rel, Buffer buf, Buffer map);
  * zvismap_after_read: sets the bit of buf's page if VMAP-1 and VMAP-5 allow
  * it; WAL-logged. Called when a scan of a statement that does not change the
  * table has read the page, which is pinned and not locked. view is the scan's
- * copy of the page, or NULL if there is none. May extend the map; raises an
- * error if that fails.
+ * copy of the page, or NULL if there is none. Extends no file.
  */
 extern void zvismap_after_read(Relation rel, Buffer buf, ZPageView *view);
 

@@ -677,11 +677,12 @@ truncate_tail(ZVacuum *vac)
 
 /*
  * Advances `oldest` as far as possible, so that rows that died recently are
- * found to be dead; VACUUM itself holds back no horizon. Leaves large aborted
- * transactions to the worker; in single-user mode, where there is none, undoes
- * all of them. If a worker runs, it makes the pass, and we wait for that, but
- * not for long: if an old snapshot exists, reading all undo that is kept may
- * take longer than the rest of VACUUM.
+ * found to be dead; VACUUM itself holds back no horizon. Between the tables of
+ * a VACUUM of many nothing may have changed; then there is nothing to do.
+ * Leaves large aborted transactions to the worker; in single-user mode, where
+ * there is none, undoes all of them. If a worker runs, it makes the pass, and
+ * we wait for that, but not for long: if an old snapshot exists, reading all
+ * undo that is kept may take longer than the rest of VACUUM.
  */
 static void
 advance_oldest(Relation rel)
@@ -693,7 +694,7 @@ advance_oldest(Relation rel)
 		zrollback_temp();
 		return;
 	}
-	if (zu_discard_by_worker(WORKER_WAIT_MS))
+	if (zu_oldest_is_horizon() || zu_discard_by_worker(WORKER_WAIT_MS))
 		return;
 	for (int tries = 0; tries < DISCARD_TRIES; tries++)
 	{
