@@ -24,7 +24,15 @@ typedef struct PlanPlace
 	Plan	   *plan;
 	const SubPlan *in;			/* of value IN (SELECT ...): the expression's
 								 * parameters are this one's results; or NULL */
+	int		   *budget;			/* number of variables that may still be
+								 * followed */
 } PlanPlace;
+
+/*
+ * A query may use a column of a WITH query several times, which uses a column
+ * of another one several times, and so on; each use is followed anew.
+ */
+#define MAX_VARIABLES	10000
 
 /*
  * What sets a parameter of the executor: the place of the expression, and the
@@ -43,7 +51,7 @@ static Node *
 column_of(const Plan *plan, int resno)
 {
 	/* what INSERT and UPDATE return is not followed to where it came from */
-	if (plan == NULL || IsA(plan, RecursiveUnion) || IsA(plan, SetOp) ||
+	if (plan == NULL || IsA(plan, SetOp) ||
 		(IsA(plan, ModifyTable) && ((const ModifyTable *) plan)->operation != CMD_DELETE) ||
 		resno < 1 || resno > list_length(plan->targetlist))
 		return NULL;
@@ -62,6 +70,8 @@ children_of(const Plan *plan, int varno)
 		return ((const Append *) plan)->appendplans;
 	if (IsA(plan, MergeAppend))
 		return ((const MergeAppend *) plan)->mergeplans;
+	if (IsA(plan, RecursiveUnion))
+		return list_make2(outerPlan(plan), innerPlan(plan));
 	return outerPlan(plan) != NULL ? list_make1(outerPlan(plan)) : NIL;
 }
 
@@ -144,7 +154,7 @@ find_param(Plan *plan, int paramid, ParamSource *source)
 static ParamSource
 source_of_param(const PlanPlace *place, int paramid)
 {
-	ParamSource source = {{place->stmt, NULL, NULL}, NULL};
+	ParamSource source = {{place->stmt, NULL, NULL, place->budget}, NULL};
 	ListCell   *lc;
 	int			column = 1;
 
@@ -175,11 +185,13 @@ source_of_param(const PlanPlace *place, int paramid)
  * function may have locked the rows whose ctid it returns.
  */
 static bool
-column_is_inside(const PlannedStmt *stmt, Plan *plan, int resno)
+column_is_inside(const PlanPlace *from, Plan *plan, int resno)
 {
-	PlanPlace	place = {stmt, plan, NULL};
+	PlanPlace	place = {from->stmt, plan, NULL, from->budget};
 	Node	   *column = column_of(plan, resno);
 
+	if (column != NULL && IsA(column, Const) && ((Const *) column)->constisnull)
+		return true;			/* no row has it */
 	return column == NULL || contain_volatile_functions(column) ||
 		is_inside_walker(column, &place);
 }
@@ -211,12 +223,15 @@ var_is_inside(const Var *var, PlanPlace *place)
 	ListCell   *lc;
 
 	check_stack_depth();
+	CHECK_FOR_INTERRUPTS();
+	if ((*place->budget)-- <= 0)
+		return true;
 	if (var->varno == OUTER_VAR || var->varno == INNER_VAR)
 	{
 		foreach(lc, children_of(place->plan, var->varno))
 		{
 			/* of an Append, one part that is from outside is enough */
-			if (!column_is_inside(place->stmt, lfirst(lc), var->varattno))
+			if (!column_is_inside(place, lfirst(lc), var->varattno))
 				return false;
 		}
 		return true;
@@ -232,15 +247,19 @@ var_is_inside(const Var *var, PlanPlace *place)
 		case T_ModifyTable:
 			return var->varattno == SelfItemPointerAttributeNumber;
 		case T_IndexOnlyScan:
+		case T_NamedTuplestoreScan:
 			return false;
 		case T_FunctionScan:
 			return functions_are_inside((FunctionScan *) place->plan, place);
+		case T_TableFuncScan:
+			values = (Node *) ((TableFuncScan *) place->plan)->tablefunc;
+			return contain_volatile_functions(values) || is_inside_walker(values, place);
 		case T_ValuesScan:
 			values = (Node *) ((ValuesScan *) place->plan)->values_lists;
 			return contain_volatile_functions(values) || is_inside_walker(values, place);
 		case T_SubqueryScan:
 		case T_CteScan:
-			return column_is_inside(place->stmt, scanned_plan(place), var->varattno);
+			return column_is_inside(place, scanned_plan(place), var->varattno);
 		default:
 			return true;
 	}
@@ -272,70 +291,67 @@ is_inside_walker(Node *node, PlanPlace *place)
 }
 
 /*
- * Returns the relation whose ctid an expression of the plan node is, 0 if it is
- * none. Of the members of an Append the first one tells.
+ * Adds to *rels the relations whose ctid an expression of the plan node is:
+ * none or one, or one for each member of an Append.
  */
-static Index
-ctid_of(Node *node, PlanPlace place)
+static void
+add_ctids(Node *node, PlanPlace place, Bitmapset **rels)
 {
-	for (;;)
+	const Var  *var;
+	ListCell   *lc;
+
+	check_stack_depth();
+	CHECK_FOR_INTERRUPTS();
+	if (node == NULL)
+		return;
+	node = zctid_without_casts(node);
+	if (IsA(node, Param) && ((Param *) node)->paramkind == PARAM_EXEC)
 	{
-		const Var  *var;
+		ParamSource source = source_of_param(&place, ((Param *) node)->paramid);
 
-		CHECK_FOR_INTERRUPTS();
-		if (node == NULL)
-			return 0;
-		node = zctid_without_casts(node);
-		if (IsA(node, Param) && ((Param *) node)->paramkind == PARAM_EXEC)
-		{
-			ParamSource source = source_of_param(&place, ((Param *) node)->paramid);
-
-			node = source.value;
-			place = source.place;
-			continue;
-		}
-		if (!IsA(node, Var))
-			return 0;
-		var = (Var *) node;
-		if (var->varno == OUTER_VAR || var->varno == INNER_VAR)
-		{
-			List	   *children = children_of(place.plan, var->varno);
-
-			if (children == NIL)
-				return 0;
-			place.plan = linitial(children);
-			place.in = NULL;
-			node = column_of(place.plan, var->varattno);
-		}
-		else if (var->varattno == SelfItemPointerAttributeNumber)
-			return var->varno > 0 ? var->varno : 0;
-		else
-			return 0;
+		add_ctids(source.value, source.place, rels);
+		return;
 	}
+	if (!IsA(node, Var))
+		return;
+	var = (Var *) node;
+	if (var->varno == OUTER_VAR || var->varno == INNER_VAR)
+	{
+		foreach(lc, children_of(place.plan, var->varno))
+		{
+			PlanPlace	child = {place.stmt, lfirst(lc), NULL, place.budget};
+
+			add_ctids(column_of(child.plan, var->varattno), child, rels);
+		}
+	}
+	else if (var->varno > 0 && var->varattno == SelfItemPointerAttributeNumber)
+		*rels = bms_add_member(*rels, var->varno);
 }
 
 /* ---- conditions ---- */
 
-/* Looks for ctid = value, the value being from outside. */
+/* Looks for conditions ctid = value, the values being from outside. */
 typedef struct ConditionSearch
 {
 	PlanPlace	place;
-	Index		found;			/* whose ctid it is; 0 = not found yet */
+	Bitmapset  *found;			/* whose ctids they are */
 } ConditionSearch;
 
-/* Sets search->found, and returns true, if the operands are such. */
-static bool
-operands_match(Node *ctid, Node *value, ConditionSearch *search)
+/* Adds to search->found if the operands are such. */
+static void
+look_at_operands(Node *ctid, Node *value, ConditionSearch *search)
 {
-	Index		rti = ctid_of(ctid, search->place);
+	Bitmapset  *rels = NULL;
 
-	if (rti == 0 || is_inside_walker(value, &search->place))
-		return false;
-	search->found = rti;
-	return true;
+	add_ctids(ctid, search->place, &rels);
+	if (rels != NULL && !is_inside_walker(value, &search->place))
+		search->found = bms_add_members(search->found, rels);
 }
 
-/* Does so for an expression that is or contains such a condition. */
+/*
+ * Does so for all such conditions in an expression. Returns false, so that the
+ * search continues.
+ */
 static bool
 condition_walker(Node *node, ConditionSearch *search)
 {
@@ -344,9 +360,11 @@ condition_walker(Node *node, ConditionSearch *search)
 
 	if (node == NULL)
 		return false;
-	if (zctid_equality(node, &left, &right) &&
-		(operands_match(left, right, search) || operands_match(right, left, search)))
-		return true;
+	if (zctid_equality(node, &left, &right))
+	{
+		look_at_operands(left, right, search);
+		look_at_operands(right, left, search);
+	}
 	if (is_notclause(node) && IsA(get_notclausearg(node), SubPlan))
 		return false;			/* NOT IN */
 	if (IsA(node, SubPlan) && ((SubPlan *) node)->subLinkType == ANY_SUBLINK)
@@ -354,11 +372,8 @@ condition_walker(Node *node, ConditionSearch *search)
 		ConditionSearch within = *search;
 
 		within.place.in = (SubPlan *) node;
-		if (condition_walker(((SubPlan *) node)->testexpr, &within))
-		{
-			search->found = within.found;
-			return true;
-		}
+		(void) condition_walker(((SubPlan *) node)->testexpr, &within);
+		search->found = within.found;
 	}
 	return expression_tree_walker(node, condition_walker, search);
 }
@@ -367,27 +382,25 @@ condition_walker(Node *node, ConditionSearch *search)
  * Does so for the conditions of a join. An antijoin returns the rows for which
  * they do not hold.
  */
-static bool
-join_matches(Join *join, ConditionSearch *search)
+static void
+look_at_join(Join *join, ConditionSearch *search)
 {
 	if (join->jointype == JOIN_ANTI || ZC_IS_RIGHT_ANTI(join->jointype))
-		return false;
-	if (condition_walker((Node *) join->joinqual, search))
-		return true;
+		return;
+	(void) condition_walker((Node *) join->joinqual, search);
 	if (IsA(join, HashJoin))
-		return condition_walker((Node *) ((HashJoin *) join)->hashclauses, search);
+		(void) condition_walker((Node *) ((HashJoin *) join)->hashclauses, search);
 	if (IsA(join, MergeJoin))
-		return condition_walker((Node *) ((MergeJoin *) join)->mergeclauses, search);
-	return false;
+		(void) condition_walker((Node *) ((MergeJoin *) join)->mergeclauses, search);
 }
 
-Index
+Bitmapset *
 zctid_named_from_outside(const PlannedStmt *stmt, Plan *plan)
 {
-	ConditionSearch search = {{stmt, plan, NULL}, 0};
+	int			budget = MAX_VARIABLES;
+	ConditionSearch search = {{stmt, plan, NULL, &budget}, NULL};
 
-	if (condition_walker((Node *) plan->qual, &search))
-		return search.found;
+	(void) condition_walker((Node *) plan->qual, &search);
 	switch (nodeTag(plan))
 	{
 		case T_TidScan:
@@ -396,7 +409,10 @@ zctid_named_from_outside(const PlannedStmt *stmt, Plan *plan)
 		case T_NestLoop:
 		case T_MergeJoin:
 		case T_HashJoin:
-			(void) join_matches((Join *) plan, &search);
+			look_at_join((Join *) plan, &search);
+			break;
+		case T_ModifyTable:
+			(void) condition_walker(((ModifyTable *) plan)->onConflictWhere, &search);
 			break;
 		default:
 			break;

@@ -212,6 +212,30 @@ MERGE INTO v USING saved ON v.ctid = saved.c WHEN MATCHED THEN UPDATE SET n = 7
 WHEN NOT MATCHED THEN INSERT VALUES (again, 0);
 UPDATE parent SET id = 2 FROM saved WHERE parent.ctid = saved.c;
 WITH d AS (DELETE FROM v USING saved WHERE v.ctid = saved.c RETURNING id) SELECT * FROM d;
+-- in a subquery, for several relations at once, and from other sources of rows
+PREPARE in_subquery(tid[]) AS UPDATE v SET n = 7 WHERE ctid IN (SELECT ctid FROM v WHERE ctid = ANY($1));
+EXECUTE in_subquery('{"(0,1)"}');
+UPDATE v SET n = 7 WHERE id = (SELECT id FROM v WHERE ctid = '(0,1)');
+WITH s AS MATERIALIZED (SELECT id FROM v WHERE ctid = '(0,1)') UPDATE v SET n = 7 FROM s WHERE v.id = s.id;
+UPDATE v SET n = 7 FROM h, saved s, saved u WHERE h.ctid = u.c AND v.ctid = s.c AND h.id = v.id;
+UPDATE v SET n = 7 FROM h, saved s, saved u WHERE v.ctid = s.c AND h.ctid = u.c AND h.id = v.id;
+WITH RECURSIVE s(c, n) AS (SELECT c, 1 FROM saved UNION ALL SELECT c, n + 1 FROM s WHERE n < 2)
+UPDATE v SET n = 7 FROM s WHERE v.ctid = s.c;
+INSERT INTO v VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET n = 7 WHERE v.ctid = '(0,1)';
+CREATE FUNCTION change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN DELETE FROM v USING gone WHERE v.ctid = gone.c; RETURN NULL; END $$;
+CREATE TRIGGER change AFTER DELETE ON saved REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION change();
+DELETE FROM saved;
+DROP TRIGGER change ON saved;
+CREATE TABLE mixed (id int, n int) PARTITION BY RANGE (id);
+CREATE TABLE mixed_heap PARTITION OF mixed FOR VALUES FROM (0) TO (2) USING heap;
+CREATE TABLE mixed_zheap PARTITION OF mixed FOR VALUES FROM (2) TO (9) USING zheap;
+INSERT INTO mixed VALUES (1, 1), (2, 2), (3, 3);
+SET enable_tidscan = off;
+UPDATE mixed SET n = 7 FROM saved WHERE mixed.ctid = saved.c;
+RESET enable_tidscan;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+DELETE FROM v WHERE ctid = '(0,1)';
+ROLLBACK;
 -- with every kind of join
 CREATE FUNCTION refused(query text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE line text; plan text = 'none';
@@ -266,11 +290,15 @@ WITH s AS (INSERT INTO saved SELECT ctid FROM v FOR UPDATE RETURNING c) UPDATE v
 ROLLBACK;
 UPDATE v SET n = n WHERE id = 7 OR ctid IN (SELECT ctid FROM v) RETURNING id;
 UPDATE v SET n = n WHERE ctid NOT IN (SELECT c FROM saved) RETURNING id;
+UPDATE v SET n = n FROM (SELECT ctid AS c, id FROM v WHERE id = 1 UNION ALL SELECT NULL::tid, 5) s WHERE v.ctid = s.c RETURNING v.id;
+UPDATE mixed SET n = 7 FROM saved WHERE mixed.id = 1 AND mixed.ctid = saved.c RETURNING mixed.id;
+INSERT INTO v VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET n = v.n WHERE v.id = 1 RETURNING id;
 UPDATE v SET n = n WHERE NOT EXISTS (SELECT FROM saved WHERE saved.c = v.ctid) RETURNING id;
 UPDATE v SET n = n FROM saved WHERE v.id = saved.again AND v.ctid <> saved.c RETURNING id;
 CREATE FUNCTION lock_rows() RETURNS SETOF tid LANGUAGE sql VOLATILE AS 'SELECT ctid FROM v FOR UPDATE';
 UPDATE v SET n = n FROM lock_rows() c WHERE v.ctid = c RETURNING id;
-DROP FUNCTION refused, lock_rows;
+DROP FUNCTION refused, lock_rows, change;
+DROP TABLE mixed;
 DROP TABLE saved;
 -- not refused: a ctid from inside the statement, of a locked row, under the snapshot of the transaction, and reads
 SELECT id FROM v WHERE ctid = '(0,1)';
