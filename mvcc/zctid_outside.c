@@ -1,11 +1,12 @@
 /*
  * mvcc/zctid_outside.c - whether a ctid comes from outside the statement.
  *
- * GUARD-3 (mvcc/zguard.c) refuses UPDATE and DELETE of rows by such a ctid. The
- * condition may stand in a scan (ctid = $1) or in a join, whose other side
- * returns the values (FROM unnest($1) c WHERE t.ctid = c). This file finds it
- * in the plan, and follows the variables of both operands down the plan to the
- * scans that return them. No locks, no buffers, no crash points.
+ * GUARD-3 (mvcc/zguard.c) refuses changes of rows that a statement names by
+ * such a ctid. The condition may stand in a scan (ctid = $1) or in a join,
+ * whose other side returns the values (FROM unnest($1) c WHERE t.ctid = c).
+ * This file finds it in the plan, and follows the variables of both operands
+ * down the plan to the scans that return them. No locks, no buffers, no crash
+ * points.
  */
 #include "postgres.h"
 
@@ -50,7 +51,7 @@ static bool is_inside_walker(Node *node, PlanPlace *place);
 static Node *
 column_of(const Plan *plan, int resno)
 {
-	/* what INSERT and UPDATE return is not followed to where it came from */
+	/* what INSERT, UPDATE and MERGE return is not followed further */
 	if (plan == NULL || IsA(plan, SetOp) ||
 		(IsA(plan, ModifyTable) && ((const ModifyTable *) plan)->operation != CMD_DELETE) ||
 		resno < 1 || resno > list_length(plan->targetlist))
