@@ -11,6 +11,7 @@ find. Exit status: 0 nothing found, 1 something found, 2 wrong option.
 import collections
 import os
 import re
+import subprocess
 import sys
 
 import duties
@@ -26,6 +27,9 @@ MAX_FUNCTION = 200              # lines
 MAX_MANY_PARAMETERS = 3         # functions with measure.MANY_PARAMETERS and more
 MIN_ASSERTS = 10                # per 1,000 lines of C
 MAX_STATICS = 1                 # mutable ones, per 1,000 lines of C
+
+MAX_SUBJECT = 72                # characters of a commit's subject
+SUBJECTS_SINCE = "cb6fa57"      # commits up to this one may have longer ones
 
 # The layers, the lowest first, and what each does: a layer may include headers of
 # those that come before it in this list, and of no others. Layers of one line may
@@ -603,6 +607,27 @@ def check_rules():
     yield from rules.faults()
 
 
+def git(*arguments):
+    """Returns what git prints for this checkout, or None if it fails or is not there."""
+    try:
+        done = subprocess.run(["git", "-c", f"safe.directory={TOP}", "-C", TOP, *arguments],
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.decode(errors="replace")
+
+
+def check_subjects():
+    """Shorten the first line of the commit message (git commit --amend, git rebase -i); the body may be long."""
+    # .git is a file in a worktree. A copy has none, and a shallow clone may not have the commit.
+    if not os.path.exists(os.path.join(TOP, ".git")) or git("rev-parse", "--verify", SUBJECTS_SINCE + "^{commit}") is None:
+        return
+    for line in git("log", "--format=%h %s", SUBJECTS_SINCE + "..HEAD").splitlines():
+        commit, _, subject = line.partition(" ")
+        if len(subject) > MAX_SUBJECT:
+            yield "commit " + commit, 1, f"its subject has {len(subject)} characters: {subject}"
+
+
 def check_english():
     """Write the sentence as in PostgreSQL's sources: a verb in the third person, and a named subject."""
     yield from english.faults()
@@ -658,6 +683,7 @@ CHECKS = (
     ("enough Asserts", check_asserts),
     ("each rule is defined once, and asserted, checked, or says why not", check_rules),
     ("plain English", check_english),
+    ("subjects of commits are short", check_subjects),
     ("lines are not too wide", check_width),
     ("C is as pgindent gives it, comments are filled", check_layout),
 )
