@@ -23,6 +23,7 @@
 #include "commands/defrem.h"
 #include "nodes/parsenodes.h"
 #include "storage/bufmgr.h"
+#include "storage/bufpage.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
@@ -54,6 +55,20 @@ typedef Oid RelFileNumber;
 #else
 #include "storage/relfilelocator.h"
 #include "utils/relfilenumbermap.h"
+#endif
+
+/*
+ * 16 turned the questions about a page's flags into functions that return
+ * bool. Before, they are macros that give the flag's bit, which does not
+ * compare equal to true.
+ */
+#if PG_VERSION_NUM < 160000
+#undef PageHasFreeLinePointers
+#undef PageIsFull
+#undef PageIsAllVisible
+#define PageHasFreeLinePointers(page) ((((PageHeader) (page))->pd_flags & PD_HAS_FREE_LINES) != 0)
+#define PageIsFull(page) ((((PageHeader) (page))->pd_flags & PD_PAGE_FULL) != 0)
+#define PageIsAllVisible(page) ((((PageHeader) (page))->pd_flags & PD_ALL_VISIBLE) != 0)
 #endif
 
 /* 17 replaced backend ids by proc numbers. */

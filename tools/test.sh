@@ -101,10 +101,12 @@ plan_short()
 		job "$server" build $heavy part_build
 	fi
 	! asked unit || job "$server" unit $light part_unit
-	! asked isolation || job "$server" isolation $light part_isolation
-	! asked sql || job "$server" sql $light part_sql
+	while read -r server; do
+		! asked isolation || job "$server" isolation $light part_isolation
+		! asked sql || job "$server" sql $light part_sql
+	done < <(both_kinds "$server")
 	if asked installcheck && [ ${#names[@]} -eq 0 ]; then
-		job "$server" installcheck $light part_installcheck
+		job "$1" installcheck $light part_installcheck
 	fi
 }
 
@@ -126,14 +128,18 @@ plan_tap()
 	done < <(list_tests "$top/t" .pl)
 }
 
-# plan_random SERVER: adds the runs of test/random/; on 19 only with --long.
+# plan_random SERVER: adds the runs of test/random/, with --all and --long on servers
+# with assertions; on 19 only with --long.
 plan_random()
 {
-	local item
-	case $tier:${1%[asv]} in all:19) return ;; esac
+	local item server=$1
+	case $tier:${1%[asv]} in
+		all:19) return ;;
+		all:* | long:*) server=$(with_assertions "$1") ;;
+	esac
 	while read -r item; do
-		! wanted "${item%%: *}" || job "$1" random $heavy random_run "$item"
-	done < <(random_runs "$1")
+		! wanted "${item%%: *}" || job "$server" random $heavy random_run "$item"
+	done < <(random_runs "$server")
 }
 
 # plan_core SERVER: adds the core suites, on the server of the same version that has
@@ -175,6 +181,14 @@ plan_decoding()
 with_assertions()
 {
 	if [ "$1" = "$(default_major)" ]; then echo "${1}a"; else echo "$1"; fi
+}
+
+# both_kinds SERVER: prints the name of the server; with --all, also that of the server
+# of its version that has assertions, if it is another one.
+both_kinds()
+{
+	echo "$1"
+	[ "$tier" = one ] || [ "$(with_assertions "$1")" = "$1" ] || with_assertions "$1"
 }
 
 # list_tests FOLDER ENDING: prints the wanted tests of a folder, one name per line.
