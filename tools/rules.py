@@ -152,7 +152,7 @@ def faults():
             if match.group(1) not in BOOKS:
                 yield path, line_of(read(path), match.start()), f"{match.group(0)} has a book that is not in BOOKS"
     for path in paths():
-        if not path.endswith((".c", ".h", ".md", ".pl", ".spec")) or path.startswith("docs/plan"):
+        if not path.endswith((".c", ".h", ".md", ".pl", ".spec")):
             continue
         text = read(path)
         if path.endswith((".c", ".h")):     # comments only
