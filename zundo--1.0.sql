@@ -194,6 +194,14 @@ CREATE VIEW zundo.stat_undo AS
     FROM zundo.stat_get_undo();
 COMMENT ON VIEW zundo.stat_undo IS
     'undo logs of this database: the process that writes to each, and how much each keeps';
+COMMENT ON COLUMN zundo.stat_undo.log IS 'number of the undo log';
+COMMENT ON COLUMN zundo.stat_undo.pid IS 'process that writes to the log';
+COMMENT ON COLUMN zundo.stat_undo.attached IS 'whether a session or a prepared transaction holds the log';
+COMMENT ON COLUMN zundo.stat_undo.bytes IS 'bytes that the log keeps';
+COMMENT ON COLUMN zundo.stat_undo.extents IS 'extents of 512 kB that the log occupies';
+COMMENT ON COLUMN zundo.stat_undo.discard_ptr IS 'where the undo of the log begins';
+COMMENT ON COLUMN zundo.stat_undo.insert_ptr IS 'where the next record goes';
+COMMENT ON COLUMN zundo.stat_undo.oldest_xid IS 'changes of all older transactions are visible to everybody or undone';
 
 CREATE VIEW zundo.stat_rollback AS
     SELECT r.database, d.datname, r.pid, r.xid, r.state, r.bytes, r.records_done, r.records_total,
@@ -213,12 +221,24 @@ CREATE VIEW zundo.stat_rollback AS
                AND d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
 COMMENT ON VIEW zundo.stat_rollback IS
     'aborted transactions that undo workers roll back, and those of this database that wait';
+COMMENT ON COLUMN zundo.stat_rollback.database IS 'OID of the database';
+COMMENT ON COLUMN zundo.stat_rollback.datname IS 'name of the database';
+COMMENT ON COLUMN zundo.stat_rollback.pid IS 'worker that rolls back';
+COMMENT ON COLUMN zundo.stat_rollback.xid IS 'aborted transaction';
+COMMENT ON COLUMN zundo.stat_rollback.state IS 'rolling back, waiting, waiting for lock, or failed';
+COMMENT ON COLUMN zundo.stat_rollback.bytes IS 'bytes of its undo';
+COMMENT ON COLUMN zundo.stat_rollback.records_done IS 'undo records that have been undone';
+COMMENT ON COLUMN zundo.stat_rollback.records_total IS 'undo records of the transaction';
+COMMENT ON COLUMN zundo.stat_rollback.waits_for IS 'table whose lock the rollback waits for, or in which it has failed';
+COMMENT ON COLUMN zundo.stat_rollback.blocked_by IS 'processes with a conflicting lock on this table; 0 is a prepared transaction';
 
 CREATE VIEW zundo.stat_unclear_fetches AS
     SELECT answered, refused
     FROM zundo.stat_get_unclear_fetches();
 COMMENT ON VIEW zundo.stat_unclear_fetches IS
     'number of rows requested by address, since server start, when the requested version could not be determined';
+COMMENT ON COLUMN zundo.stat_unclear_fetches.answered IS 'number of requests that got the newest version';
+COMMENT ON COLUMN zundo.stat_unclear_fetches.refused IS 'number of requests that failed';
 
 CREATE VIEW zundo.stat_horizon AS
     SELECT kind, name, pid, xid, pg_catalog.age(xid) AS age, since
@@ -273,6 +293,12 @@ CREATE VIEW zundo.stat_horizon AS
     ORDER BY pg_catalog.age(xid) DESC;
 COMMENT ON VIEW zundo.stat_horizon IS
     'what prevents undo from being discarded; the first row holds back the most';
+COMMENT ON COLUMN zundo.stat_horizon.kind IS 'kind of what prevents undo from being discarded';
+COMMENT ON COLUMN zundo.stat_horizon.name IS 'its name: role and application, global identifier, slot, log, or table';
+COMMENT ON COLUMN zundo.stat_horizon.pid IS 'process, or one that blocks it';
+COMMENT ON COLUMN zundo.stat_horizon.xid IS 'oldest transaction that is needed';
+COMMENT ON COLUMN zundo.stat_horizon.age IS 'age of that transaction, in transactions';
+COMMENT ON COLUMN zundo.stat_horizon.since IS 'start of the transaction, if known';
 
 CREATE VIEW zundo.table_sizes AS
     SELECT n.nspname AS schema, c.relname AS name, am.amname AS am,
@@ -289,6 +315,13 @@ CREATE VIEW zundo.table_sizes AS
     ORDER BY pg_catalog.pg_total_relation_size(c.oid) DESC;
 COMMENT ON VIEW zundo.table_sizes IS
     'sizes of all tables, heap, zheap and the undo log side by side';
+COMMENT ON COLUMN zundo.table_sizes.schema IS 'schema of the table';
+COMMENT ON COLUMN zundo.table_sizes.name IS 'name of the table';
+COMMENT ON COLUMN zundo.table_sizes.am IS 'access method of the table';
+COMMENT ON COLUMN zundo.table_sizes.table_bytes IS 'bytes of the table itself';
+COMMENT ON COLUMN zundo.table_sizes.index_bytes IS 'bytes of its indexes';
+COMMENT ON COLUMN zundo.table_sizes.toast_bytes IS 'bytes of its TOAST table, with the index of that';
+COMMENT ON COLUMN zundo.table_sizes.total_bytes IS 'all of these bytes, and those of the maps';
 
 -- Rights: what shows the work of other roles, or costs much, is for monitoring roles. Bytes of pages and of undo bypass row
 -- security and column privileges and include deleted rows, so they are for superusers, whatever is granted. zundo.check and
