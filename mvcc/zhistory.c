@@ -110,6 +110,7 @@ answer(ZHistory *history, ZHistoryVersion *version)
 	version->settled = true;
 	version->status = ZXID_ALL_VISIBLE;
 	version->xid = InvalidZXid;
+	version->author = InvalidUndoPtr;
 	while ((found = zwalk_next(walk, &history->accept)) == ZWALK_AUTHOR &&
 		   !zaccept_version(&history->accept, &walk->rec))
 	{
@@ -120,6 +121,7 @@ answer(ZHistory *history, ZHistoryVersion *version)
 		version->settled = false;
 		version->status = status;
 		version->xid = walk->rec.xid;
+		version->author = walk->rec_ptr;
 		if (TransactionIdIsValid(walk->rec.as_of))
 		{
 			version->status = ZXID_COMMITTED;

@@ -24,6 +24,8 @@ typedef struct ZHistoryVersion
 	ZXidStatus	status;			/* of its author; never ZXID_ABORTED */
 	ZXid		xid;			/* its author, or the transaction that a
 								 * rewrite names as such; 0 if settled */
+	UndoPtr		author;			/* the record that wrote it; Invalid if
+								 * settled */
 } ZHistoryVersion;
 
 typedef enum ZHistoryResult

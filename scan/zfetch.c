@@ -51,6 +51,7 @@ typedef struct ZIndexFetch
 {
 	ZExpectingFetch expect;		/* first: it is what callers see */
 	Buffer		buf;			/* last block, pinned; or InvalidBuffer */
+	ZDoubt		doubt;			/* versions that are due (SCAN-7) */
 } ZIndexFetch;
 
 /* ---- fetching one version ---- */
@@ -100,10 +101,9 @@ fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool
 IndexFetchTableData *
 zheap_index_fetch_begin(Relation rel ZC_FETCH_FLAGS_PARAM)
 {
-	ZIndexFetch *fetch = palloc(sizeof(ZIndexFetch));
+	ZIndexFetch *fetch = palloc0(sizeof(ZIndexFetch));
 
 	zu_attach_database();
-	memset(&fetch->expect, 0, sizeof(fetch->expect));
 	fetch->expect.base.rel = rel;
 	zc_fetch_set_flags(&fetch->expect.base);
 	fetch->buf = InvalidBuffer;
@@ -131,31 +131,31 @@ zheap_index_fetch_end(IndexFetchTableData *scan)
 {
 	zheap_index_fetch_reset(scan);
 	zbtree_fetch_end((ZExpectingFetch *) scan);
+	zdoubt_end(&((ZIndexFetch *) scan)->doubt);
 	pfree(scan);
 }
 
 /*
- * Called after a fetch with a Dirty snapshot has found a version whose key is
- * not that of the index entry. If a transaction in progress has made that
- * version, fetches into slot the version that will be the newest if that
- * transaction aborts. Returns whether its key is that of the entry: then the
- * caller waits for the transaction in snapshot->xmax and searches again, as it
- * does on heap. Otherwise clears snapshot->xmax.
+ * Called after a fetch with a Dirty snapshot has found a row that another
+ * transaction is changing, the one in snapshot->xmax. Fetches into slot the
+ * next older version that may become the newest if that transaction aborts, and
+ * that has the key of the zbtree entry, if there is one (SCAN-7). Returns
+ * whether there is such a version: then the caller waits for the transaction
+ * and searches again, as it does on heap. Otherwise clears snapshot->xmax.
  */
 static bool
 fetch_beside_change(ZIndexFetch *fetch, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slot)
 {
-	TransactionId xmax = snapshot->xmax;
-	bool		found;
+	ZExpectingFetch *expect = &fetch->expect;
 
-	if (snapshot->snapshot_type != SNAPSHOT_DIRTY || !TransactionIdIsValid(xmax))
-		return false;
-	found = (fetch_version(fetch->expect.base.rel, fetch->buf, tid, SnapshotSelf, false, slot,
-						   NULL) & FETCH_FOUND) != 0 &&
-		zbtree_counts(fetch->expect.index, fetch->expect.entry, slot);
-	if (!found)
-		snapshot->xmax = InvalidTransactionId;
-	return found;
+	Assert(snapshot->snapshot_type == SNAPSHOT_DIRTY);
+	Assert(BufferGetBlockNumber(fetch->buf) == ItemPointerGetBlockNumber(tid));
+	while (zdoubt_next(&fetch->doubt, expect->base.rel, fetch->buf,
+					   ItemPointerGetOffsetNumber(tid), fetch, slot))
+		if (expect->entry == NULL || zbtree_counts(expect->index, expect->entry, slot))
+			return true;
+	snapshot->xmax = InvalidTransactionId;
+	return false;
 }
 
 /*
@@ -175,10 +175,11 @@ note_passed(ZIndexFetch *fetch, ItemPointer tid, Snapshot snapshot, int fetched,
 /*
  * zheap_index_fetch_tuple: See zscan.h. There is only one such version, except
  * for a Dirty snapshot and a row that another transaction is changing: then
- * *call_again is set, and the next call fetches the version before the change
- * (SCAN-7). A row whose version has another key than the zbtree entry is not
- * reported as dead. If an old snapshot comes to many such entries, their rows
- * are remembered, so as not to read their undo for each entry (ZBTREE-18).
+ * *call_again is set, and each further call fetches an older version (SCAN-7),
+ * until there is none. A row whose version has another key than the zbtree
+ * entry is not reported as dead. If an old snapshot comes to many such
+ * entries, their rows are remembered, so as not to read their undo for each
+ * entry (ZBTREE-18).
  */
 bool
 zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot snapshot,
@@ -188,10 +189,15 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 	Buffer		before = fetch->buf;
 	int			fetched;
 	bool		found;
-	bool		again = *call_again;
 
-	Assert(!again || snapshot->snapshot_type == SNAPSHOT_DIRTY);
-	*call_again = false;
+	if (unlikely(*call_again))
+	{
+		if (all_dead != NULL)
+			*all_dead = false;
+		fetch->expect.missed = false;
+		*call_again = fetch_beside_change(fetch, tid, snapshot, slot);
+		return *call_again;
+	}
 	if (fetch->expect.passed != NULL && fetch->expect.entry != NULL &&
 		zpassed_by(&fetch->expect, tid))
 	{
@@ -204,19 +210,19 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 	fetch->buf = ReleaseAndReadBuffer(fetch->buf, scan->rel, ItemPointerGetBlockNumber(tid));
 	if (fetch->buf != before && zscan_reads_only(scan->rel, snapshot, zc_fetch_flags(scan)))
 		zvismap_after_read(scan->rel, fetch->buf, NULL);
-	fetched = fetch_version(scan->rel, fetch->buf, tid, again ? SnapshotSelf : snapshot, false,
-							slot, all_dead);
+	fetched = fetch_version(scan->rel, fetch->buf, tid, snapshot, false, slot, all_dead);
 	found = (fetched & FETCH_FOUND) != 0;
 	Assert(!found || all_dead == NULL || !*all_dead);
-	*call_again = found && !again && snapshot->snapshot_type == SNAPSHOT_DIRTY &&
+	*call_again = found && snapshot->snapshot_type == SNAPSHOT_DIRTY &&
 		TransactionIdIsValid(snapshot->xmax);
+	if (unlikely(*call_again))
+		zdoubt_begin(&fetch->doubt, slot);
 	if (fetch->expect.entry == NULL)
 		return found;
 	if (found && !zbtree_counts(fetch->expect.index, fetch->expect.entry, slot))
 	{
 		note_passed(fetch, tid, snapshot, fetched, slot);
-		*call_again = false;
-		found = !again && fetch_beside_change(fetch, tid, snapshot, slot);
+		found = *call_again = *call_again && fetch_beside_change(fetch, tid, snapshot, slot);
 	}
 	else if (!found)
 		note_passed(fetch, tid, snapshot, fetched, NULL);

@@ -26,10 +26,12 @@
  *			rows of heap. Not asserted: the function that keeps them away is
  *			the test itself; t/015_deleted_search has an apply worker.
  *	SCAN-7	with a Dirty snapshot a row that another transaction is changing
- *			is shown twice, first the new version, then the one before, both
- *			with snapshot->xmax, as on heap: an apply worker that looks for the
- *			old values must wait, since the change may be rolled back. Index
- *			fetches do the same (zheap_index_fetch_tuple).
+ *			is shown several times, with snapshot->xmax each time: its newest
+ *			version, and each one before it down to the last committed one. So
+ *			it is on heap, where each is a row of its own. An apply worker that
+ *			looks for the values of any of them must wait: if the change is
+ *			rolled back, also to a savepoint, that version is the newest again.
+ *			Index fetches do the same (zheap_index_fetch_tuple).
  *	SCAN-8	a forward scan with a Dirty snapshot reads a page again if the page
  *			has changed since it began to read it. Such a scan reads row by
  *			row, so a row may meanwhile move to a place that the scan has
@@ -190,6 +192,7 @@ zheap_scan_end(TableScanDesc sscan)
 		zpageview_free(scan->view);
 	if (scan->version != NULL)
 		pfree(scan->version);
+	zdoubt_end(&scan->doubt);
 	if (scan->worker != NULL)
 		pfree(scan->worker);
 	if (sscan->rs_key != NULL)
@@ -291,28 +294,23 @@ store_current(ZScan *scan, TupleTableSlot *slot)
 	if (!version->found)
 		return false;
 	zversion_show(rel, version, &tid, slot);
+	if (scan->beside)
+		zdoubt_begin(&scan->doubt, slot);
 	return true;
 }
 
 /*
- * Shows the version of the current item that will be the newest if the
- * transaction in snapshot->xmax aborts (SCAN-7). Returns false if there is
- * none.
+ * Shows the next older version of the current item that may become the newest
+ * if the transaction in snapshot->xmax aborts (SCAN-7). Returns false if there
+ * is none.
  */
 static bool
 store_before(ZScan *scan, TupleTableSlot *slot)
 {
-	ItemPointerData tid;
-
 	Assert(scan->by_row && TransactionIdIsValid(scan->base.rs_snapshot->xmax)); /* SCAN-7 */
-	scan->beside = false;
-	ItemPointerSet(&tid, scan->block, FirstOffsetNumber + scan->index);
-	zvis_fetch(scan->base.rs_rd, scan->buf, FirstOffsetNumber + scan->index, SnapshotSelf,
-			   scan->version, NULL);
-	if (!scan->version->found)
-		return false;
-	zversion_show(scan->base.rs_rd, scan->version, &tid, slot);
-	return true;
+	scan->beside = zdoubt_next(&scan->doubt, scan->base.rs_rd, scan->buf,
+							   FirstOffsetNumber + scan->index, scan, slot);
+	return scan->beside;
 }
 
 /*

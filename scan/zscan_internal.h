@@ -13,6 +13,18 @@
 #include "utils/snapmgr.h"
 
 /*
+ * The versions of a row that another transaction is changing (SCAN-7): those
+ * that may become the newest one if it, or a subtransaction of it, aborts.
+ */
+typedef struct ZDoubt
+{
+	struct ZHistory *history;	/* NULL until the first such row */
+	UndoPtr		shown;			/* author of the version shown before these */
+	bool		loaded;			/* history stands at a version of the row */
+	bool		more;			/* the last one has not been reached */
+} ZDoubt;
+
+/*
  * One scan of a table. The blocks to visit are 'nrange' blocks from
  * 'startblock' on, modulo nblocks; 'pos' counts them. In a parallel scan the
  * shared state hands out the blocks instead.
@@ -28,8 +40,9 @@ typedef struct ZScan
 	bool		inited;			/* block and index are meaningful */
 	bool		by_row;			/* zvis_page cannot answer for the snapshot
 								 * (Dirty) */
-	bool		beside;			/* by_row: the version before the current
-								 * item's is due (SCAN-7) */
+	bool		beside;			/* by_row: versions before the current item's
+								 * are due (SCAN-7) */
+	ZDoubt		doubt;			/* these versions */
 	BufferAccessStrategy strategy;
 	ParallelBlockTableScanWorkerData *worker;	/* NULL in a serial scan */
 	int			nitems;			/* on the loaded block: visible rows, or
@@ -99,6 +112,23 @@ extern ZPageView *zscan_view(ZScan *scan);
  * at the end. Loads nothing, pins nothing.
  */
 extern bool zscan_next_block(ZScan *scan, ScanDirection direction);
+
+/*
+ * zdoubt_begin: prepares *doubt, which is all zeros at first, for a row whose
+ * newest version slot shows, and which another transaction is changing.
+ *
+ * zdoubt_next: shows in slot the next older version of that row, which is at
+ * off of the block in buf (pinned and not locked), down to the last committed
+ * one. Returns false if there is none. Allocates in the memory context of
+ * owner, a chunk that lives as long as *doubt. Raises ERRCODE_DATA_CORRUPTED
+ * for a damaged page or chain.
+ *
+ * zdoubt_end: frees what zdoubt_next has allocated.
+ */
+extern void zdoubt_begin(ZDoubt *doubt, TupleTableSlot *slot);
+extern bool zdoubt_next(ZDoubt *doubt, Relation rel, Buffer buf, OffsetNumber off, void *owner,
+						TupleTableSlot *slot);
+extern void zdoubt_end(ZDoubt *doubt);
 
 /*
  * zscan_release: unpins the block that the scan keeps pinned, for row by row

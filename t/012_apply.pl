@@ -247,6 +247,27 @@ for my $table (qw(wanted_on_heap wanted wanted_by_index wanted_by_keys))
 	}
 	is($subscriber->safe_psql('postgres', "SELECT string_agg(t::text, ' ' ORDER BY a) FROM $table t"), '(1,101) (2,102)', "$table: the rows that the locker has changed are not the ones that the worker looks for");
 }
+# The row that the worker looks for is neither the newest version nor the last committed
+# one, but one in between, which a rollback to a savepoint makes the newest again: the
+# worker must wait (SCAN-7).
+for my $table (qw(wanted_on_heap wanted wanted_by_index wanted_by_keys))
+{
+	$publisher->safe_psql('postgres', "INSERT INTO $table VALUES (3, 1), (4, 1)");
+	$publisher->wait_for_catchup('s');
+	$local->query_safe("UPDATE $table SET b = 0 WHERE a = 3; DELETE FROM $table WHERE a = 4");
+	for my $case (
+		["UPDATE $table SET b = 1 WHERE a = 3", 3, "UPDATE $table SET b = 101 WHERE a = 3"],
+		["INSERT INTO $table VALUES (4, 1)", 4, "DELETE FROM $table WHERE a = 4"])
+	{
+		my ($local_change, $row, $change) = @$case;
+		$local->query_safe("BEGIN; $local_change; SAVEPOINT s; UPDATE $table SET b = 2 WHERE a = $row; UPDATE $table SET b = 3 WHERE a = $row");
+		$publisher->safe_psql('postgres', $change);
+		ok($subscriber->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND backend_type LIKE 'logical replication%'}), "the apply worker waits beside a version of row $row of $table in the middle");
+		$local->query_safe('ROLLBACK TO s; COMMIT');
+		$publisher->wait_for_catchup('s');
+	}
+	is($subscriber->safe_psql('postgres', "SELECT string_agg(t::text, ' ' ORDER BY a) FROM $table t WHERE a > 2"), '(3,101)', "$table: the worker finds the version that a rollback to a savepoint has made the newest again");
+}
 $local->query_safe('BEGIN; SELECT * FROM keyed WHERE id = 2 FOR UPDATE');
 $publisher->safe_psql('postgres', q{UPDATE keyed SET pad = 'remote' WHERE id = 2});
 ok($subscriber->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND backend_type LIKE 'logical replication%'}), 'the apply worker waits for a lock on a row with a key');
