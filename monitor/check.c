@@ -18,7 +18,9 @@
  *	CHAIN-4	in a chain no aborted record lies below a committed one.
  *	CHAIN-5	a chain ends: it has at most MAX_CHAIN records above `oldest`.
  *	CHAIN-6	the newest record for a row in the chain of the row's slot fits the
- *			row's state.
+ *			row's state: a row is inserted, updated, deleted or moved as that
+ *			record says, or deleted if it is a speculative insertion, which may
+ *			have been given up.
  *	CHAIN-7	a slot's transaction id has been given out.
  *	CHAIN-8	a page of a temporary table points to private undo only, any other
  *			page never (UNDO-23).
@@ -139,24 +141,27 @@ report_page_fault(void *arg, const char *invariant, OffsetNumber off, const char
 /* ---- chains ---- */
 
 /*
- * Returns the state that a row has right after a record of this type; -1 = the
- * record changes no row.
+ * Returns whether a row whose newest record is rec can be in this state. A
+ * speculative insertion that was given up has made the row a deleted one,
+ * without a further record (zapply_speculative in change/).
  */
-static int
-state_after(ZuRecordType type)
+static bool
+state_fits(int state, const ZuRecord *rec)
 {
-	switch (type)
+	switch (rec->type)
 	{
 		case ZUR_INSERT:
-			return ZSTATE_INSERTED;
+			return state == ZSTATE_INSERTED ||
+				(state == ZSTATE_DELETED && (rec->xflags & ZUX_SPECULATIVE));
 		case ZUR_UPDATE:
-			return ZSTATE_UPDATED;
+			return state == ZSTATE_UPDATED;
 		case ZUR_DELETE:
-			return ZSTATE_DELETED;
+			return state == ZSTATE_DELETED;
 		case ZUR_MOVE:
-			return ZSTATE_MOVED;
+			return state == ZSTATE_MOVED;
 		default:
-			return -1;
+			Assert(rec->type == ZUR_LOCK);	/* changes no row */
+			return true;
 	}
 }
 
@@ -191,7 +196,7 @@ check_row_author(Check *check, int s, OffsetNumber off, const ZuRecord *rec, ZXi
 		return;
 	check->met[off] = true;
 	check->aborted[off] = (status == ZXID_ABORTED);
-	if (state != state_after(rec->type))
+	if (!state_fits(state, rec))
 		/* VIS-2 */
 		fault(check, "CHAIN-6", off, "row is in state %d, but its newest undo record has type %d",
 			  state, (int) rec->type);
@@ -222,7 +227,7 @@ check_record(Check *check, int s, const ZuRecord *rec, UndoPtr ptr, ZXidStatus s
 			  zuptr_generation(ptr), zuptr_extent(ptr), zuptr_byte(ptr), rec->offset, last);
 		return false;
 	}
-	if (state_after(rec->type) >= 0)
+	if (rec->type != ZUR_LOCK)
 		for (int off = rec->offset; off <= last; off++)
 			check_row_author(check, s, (OffsetNumber) off, rec, status);
 	return true;
