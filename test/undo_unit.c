@@ -1,7 +1,9 @@
 /*
- * test/undo_unit.c - unit test of undo/undo_record.c, callable from SQL.
+ * test/undo_unit.c - unit tests of undo/undo_record.c and undo/undo_resolved.c,
+ * callable from SQL.
  *
  *	zundo_test_undo_records(seed int, rounds int) returns bigint
+ *	zundo_test_undo_resolved(seed int, rounds int) returns bigint
  *
  * In each round a random record is packed and unpacked again, unpacked after
  * having been cut off at every length, and unpacked with random bytes flipped.
@@ -15,13 +17,17 @@
 #include "common/varint.h"
 #include "fmgr.h"
 #include "undo/undo_record.h"
+#include "undo/undo_resolved.h"
+#include "utils/memutils.h"
 
 /* The setting that undo_record.c reads; this module has no GUCs of its own. */
 int			zundo_undo_compression = ZUNDO_COMPRESS_LZ4;
 
 PGDLLEXPORT Datum zundo_test_undo_records(PG_FUNCTION_ARGS);
+PGDLLEXPORT Datum zundo_test_undo_resolved(PG_FUNCTION_ARGS);
 
 PG_FUNCTION_INFO_V1(zundo_test_undo_records);
+PG_FUNCTION_INFO_V1(zundo_test_undo_resolved);
 
 /* Returns a random number; all sizes of a varint occur. */
 static uint32
@@ -252,5 +258,83 @@ zundo_test_undo_records(PG_FUNCTION_ARGS)
 	pfree(raw);
 	pfree(packed);
 	pfree(plain);
+	PG_RETURN_INT64(unit.cases);
+}
+
+/* The number of transactions, and of logs, in a round of the test below. */
+#define NXIDS 400
+#define NLOGS 3
+
+/*
+ * Notes many transactions, the newest first, and asks for each of them. Takes
+ * as long as two sorts; with a linear search it would take minutes.
+ */
+static void
+many_resolved(MemoryContext context)
+{
+	ZuResolved	resolved = {0};
+	const ZXid	n = 1000000;
+
+	for (ZXid xid = n; xid > 0; xid--)
+		zu_note_resolved(&resolved, xid, (uint32) (xid % NLOGS), context);
+	for (ZXid xid = 1; xid <= n; xid++)
+		CHECK(zu_was_resolved(&resolved, xid, 0) == (xid % NLOGS != 0));
+	zu_forget_resolved(&resolved, n / 2);
+	for (ZXid xid = 1; xid <= n; xid += 1000)
+		CHECK(zu_was_resolved(&resolved, xid, 0) == (xid >= n / 2 && xid % NLOGS != 0));
+}
+
+/*
+ * zundo_test_undo_resolved(seed int, rounds int): compares zu_was_resolved with
+ * an array by xid, while transactions are noted in random order, also twice,
+ * and forgotten.
+ */
+Datum
+zundo_test_undo_resolved(PG_FUNCTION_ARGS)
+{
+	int			rounds = PG_GETARG_INT32(1);
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "resolved",
+												  ALLOCSET_DEFAULT_SIZES);
+
+	start_test(PG_GETARG_INT32(0));
+	many_resolved(context);
+	for (unit.round = 1; unit.round <= rounds; unit.round++)
+	{
+		ZuResolved	resolved = {0};
+		int			log_of[NXIDS];	/* -1: not noted */
+		ZXid		base = random_bits() & (ZXID_MASK >> 1);
+		int			steps = pick(2 * NXIDS);
+
+		MemoryContextReset(context);
+		memset(log_of, -1, sizeof(log_of));
+		for (int i = 0; i < steps; i++)
+		{
+			int			x = pick(NXIDS);
+			uint32		logno = (uint32) pick(NLOGS);
+
+			switch (pick(8))
+			{
+				case 0:
+					if (pick(20) == 0)
+					{
+						zu_forget_resolved(&resolved, base + x);
+						for (int old = 0; old < x; old++)
+							log_of[old] = -1;
+					}
+					break;
+				case 1:
+				case 2:
+					CHECK(zu_was_resolved(&resolved, base + x, logno) ==
+						  (log_of[x] >= 0 && (uint32) log_of[x] != logno));
+					break;
+				default:
+					if (log_of[x] >= 0)
+						logno = (uint32) log_of[x];
+					log_of[x] = (int) logno;
+					zu_note_resolved(&resolved, base + x, logno, context);
+			}
+		}
+	}
+	MemoryContextDelete(context);
 	PG_RETURN_INT64(unit.cases);
 }

@@ -15,6 +15,9 @@ AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 CREATE FUNCTION zundo_test_undo_records(seed int, rounds int) RETURNS bigint
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 
+CREATE FUNCTION zundo_test_undo_resolved(seed int, rounds int) RETURNS bigint
+AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+
 -- Functions that do what extensions and tools do that expect a heap table (heap_tools.c).
 
 CREATE FUNCTION zundo_test_catalog_insert(regclass, int) RETURNS void

@@ -149,74 +149,13 @@ zu_close_log(ZuEntry *entry, uint32 logno, UndoPtr at)
 }
 
 /*
- * zu_note_resolved: See undo_entry.h. Adds an element to both arrays, which
- * grow by doubling.
- */
-void
-zu_note_resolved(ZuResolved *resolved, ZXid xid, uint32 logno, MemoryContext context)
-{
-	Assert(resolved->n <= resolved->size);
-	if (resolved->n == resolved->size)
-	{
-		int			size = Max(resolved->size * 2, 64);
-
-		if (resolved->xids == NULL)
-		{
-			resolved->xids = MemoryContextAllocHuge(context, size * sizeof(ZXid));
-			resolved->lognos = MemoryContextAllocHuge(context, size * sizeof(uint32));
-		}
-		else
-		{
-			resolved->xids = repalloc_huge(resolved->xids, size * sizeof(ZXid));
-			resolved->lognos = repalloc_huge(resolved->lognos, size * sizeof(uint32));
-		}
-		resolved->size = size;
-	}
-	resolved->xids[resolved->n] = xid;
-	resolved->lognos[resolved->n] = logno;
-	resolved->n++;
-}
-
-/*
- * zu_forget_resolved: See undo_entry.h. Keeps the array's memory for later
- * elements.
- */
-void
-zu_forget_resolved(ZuResolved *resolved, ZXid oldest)
-{
-	int			kept = 0;
-
-	for (int i = 0; i < resolved->n; i++)
-		if (resolved->xids[i] >= oldest)
-		{
-			resolved->xids[kept] = resolved->xids[i];
-			resolved->lognos[kept++] = resolved->lognos[i];
-		}
-	resolved->n = kept;
-}
-
-/*
- * Returns whether xid was found aborted, and was undone, in another log than
- * this one.
- */
-static bool
-was_resolved(const ZuResolved *resolved, ZXid xid, uint32 logno)
-{
-	for (int i = 0; i < resolved->n; i++)
-		if (resolved->xids[i] == xid)
-			return resolved->lognos[i] != logno;
-	return false;
-}
-
-/*
  * zu_damage_is_needless: See undo_entry.h. Sets the log's unread_end once its
  * owner, if any, is in no transaction that may write; then returns false until
  * the horizon has passed it. Asks clog about each xid in between, and stops at
  * the first one that may be needed.
  */
 bool
-zu_damage_is_needless(ZuLog *log, uint32 logno, ZXid horizon, const ZuResolved *resolved,
-					  ZXid *checked)
+zu_damage_is_needless(ZuLog *log, uint32 logno, ZXid horizon, ZuResolved *resolved, ZXid *checked)
 {
 	Assert(log->closed);
 	if (log->unread_end == InvalidZXid &&
@@ -232,7 +171,7 @@ zu_damage_is_needless(ZuLog *log, uint32 logno, ZXid horizon, const ZuResolved *
 
 		CHECK_FOR_INTERRUPTS();
 		if (TransactionIdIsNormal(xid) && !TransactionIdDidCommit(xid) &&
-			!was_resolved(resolved, *checked, logno))
+			!zu_was_resolved(resolved, *checked, logno))
 			return false;
 	}
 	return true;

@@ -8,6 +8,7 @@
 #define ZUNDO_UNDO_ENTRY_H
 
 #include "undo/undo_format.h"
+#include "undo/undo_resolved.h"
 
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
@@ -318,18 +319,6 @@ extern void zu_scan_extend(ZuScan *scan, UndoPtr end);
 /* ---- undo_damage.c ---- */
 
 /*
- * Transactions that the discard pass has found aborted and has had undone, with
- * the logs that had their records.
- */
-typedef struct ZuResolved
-{
-	int			n;
-	int			size;
-	ZXid	   *xids;
-	uint32	   *lognos;
-} ZuResolved;
-
-/*
  * Notes and reports that what follows 'at' in the log cannot be read, unless
  * the log is closed already. Called by the log's owner, by the discarder, or at
  * load.
@@ -344,20 +333,11 @@ extern void zu_close_log(ZuEntry *entry, uint32 logno, UndoPtr at);
 extern void zu_widen_doubt(ZuEntry *entry, ZXid from, ZXid to);
 
 /*
- * Notes in resolved, whose memory is in context, that xid was undone from the
- * log.
- */
-extern void zu_note_resolved(ZuResolved *resolved, ZXid xid, uint32 logno, MemoryContext context);
-
-/* Drops the xids below oldest. */
-extern void zu_forget_resolved(ZuResolved *resolved, ZXid oldest);
-
-/*
  * Returns whether nobody can need what is unread of a closed log (UNDO-37).
  * *checked is the xid up to which this was found before, and is advanced. Only
  * by the discarder.
  */
-extern bool zu_damage_is_needless(ZuLog *log, uint32 logno, ZXid horizon,
-								  const ZuResolved *resolved, ZXid *checked);
+extern bool zu_damage_is_needless(ZuLog *log, uint32 logno, ZXid horizon, ZuResolved *resolved,
+								  ZXid *checked);
 
 #endif
