@@ -174,6 +174,7 @@ is_unused(const LogQueue *q, ZuLog *log, TimestampTz now, long idle_ms)
 {
 	uint32		owner = pg_atomic_read_u32(&log->owner);
 
+	pg_read_barrier();			/* all of the log was published before owner */
 	if (!is_empty(log) || (owner & ZU_LOG_HELD) != 0)
 		return false;
 	if (idle_ms == 0)

@@ -77,6 +77,7 @@ new_oldest(const Pass *pass)
 		log = zpass_log(pass, q);
 		if (unlikely(log->closed))
 		{
+			pg_read_barrier();	/* log->hold was written before */
 			q->needless = zu_damage_is_needless(log, logno, pass->horizon, pass->mine->resolved,
 												&q->checked);
 			if (!q->needless)
@@ -370,7 +371,10 @@ zu_discard_by_worker(long timeout_ms)
 		 * since
 		 */
 		if ((int32) (pg_atomic_read_u32(&entry->passes_done) - begun) > 0)
+		{
+			pg_read_barrier();	/* the caller reads what the pass has written */
 			return true;
+		}
 		if (pg_atomic_read_u32(&entry->worker) == 0 ||
 			TimestampDifferenceExceeds(since, GetCurrentTimestamp(), timeout_ms))
 			return false;

@@ -234,16 +234,15 @@ zu_attach_database(void)
 		if (!zu_my.locked)
 			lock_relation(zu_my.reloid);
 		/* loading the meta page may have failed the last time (UNDO-2) */
-		if (likely(!zu_my.stale && pg_atomic_read_u32(&zu_my.entry->state) != ZU_ENTRY_EMPTY))
+		if (likely(!zu_my.stale && zu_entry_has(zu_my.entry, ZU_ENTRY_VALID)))
 			return;
 	}
 	zu_attach_unloaded();
-	if (pg_atomic_read_u32(&zu_my.entry->state) == ZU_ENTRY_EMPTY)
+	if (!zu_entry_has(zu_my.entry, ZU_ENTRY_VALID))
 	{
 		zu_load_meta(zu_my.entry);
 		want_look();
 	}
-	pg_read_barrier();
 }
 
 /* ---- workers ---- */

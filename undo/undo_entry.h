@@ -144,6 +144,20 @@ typedef struct ZuEntry
 	ZuLog	   *logs;			/* in state LOGS: zu_nlogs() of them */
 } ZuEntry;
 
+/*
+ * zu_entry_has: returns whether the entry has reached this state. If so, what
+ * was loaded before may be read after the call: the state is read without a
+ * lock, and was written behind a barrier.
+ */
+static inline bool
+zu_entry_has(ZuEntry *entry, ZuEntryState state)
+{
+	if (pg_atomic_read_u32(&entry->state) < (uint32) state)
+		return false;
+	pg_read_barrier();
+	return true;
+}
+
 /* The logs of one database that is written. */
 typedef struct ZuLogSet
 {

@@ -41,7 +41,7 @@ is_before_discard(const ZuMapEntry *map, UndoPtr ptr)
 	const ZuLog *log;
 	UndoPtr		discard;
 
-	if (RecoveryInProgress() || pg_atomic_read_u32(&entry->state) != ZU_ENTRY_LOGS ||
+	if (RecoveryInProgress() || !zu_entry_has(entry, ZU_ENTRY_LOGS) ||
 		map->logno >= zu_nlogs())
 		return false;
 	log = &entry->logs[map->logno];

@@ -280,11 +280,8 @@ zu_require_logs(void)
 	ZuEntry    *entry = zu_my.entry;
 
 	Assert(entry != NULL);
-	if (likely(pg_atomic_read_u32(&entry->state) == ZU_ENTRY_LOGS))
-	{
-		pg_read_barrier();		/* entry->logs was set before */
+	if (likely(zu_entry_has(entry, ZU_ENTRY_LOGS)))
 		return;
-	}
 	if (pg_atomic_read_u32(&entry->state) == ZU_ENTRY_EMPTY)
 		elog(ERROR, "undo logs cannot be loaded before the meta page");
 	if (RecoveryInProgress())

@@ -134,7 +134,7 @@ is_gone(const ZuExtent *e)
 
 	if (!zu_extent_live(e))
 		return true;
-	return pg_atomic_read_u32(&entry->state) == ZU_ENTRY_LOGS &&
+	return zu_entry_has(entry, ZU_ENTRY_LOGS) &&
 		pg_atomic_read_u64(&entry->logs[e->logno].discard_sequence) > e->sequence;
 }
 

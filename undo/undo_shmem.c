@@ -485,8 +485,7 @@ zu_leave_entry(void)
 bool
 zu_loaded(void)
 {
-	return zu_my.entry != NULL &&
-		pg_atomic_read_u32(&zu_my.entry->state) != ZU_ENTRY_EMPTY;
+	return zu_my.entry != NULL && zu_entry_has(zu_my.entry, ZU_ENTRY_VALID);
 }
 
 bool
@@ -498,7 +497,7 @@ zu_attached(void)
 bool
 zu_writable(void)
 {
-	return zu_attached() && pg_atomic_read_u32(&zu_my.entry->state) == ZU_ENTRY_LOGS;
+	return zu_attached() && zu_entry_has(zu_my.entry, ZU_ENTRY_LOGS);
 }
 
 RelFileLocator

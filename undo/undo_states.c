@@ -65,6 +65,7 @@ log_position(uint32 logno, UndoPtr *discard, UndoPtr *insert)
 		if (logno < zu_nlogs())
 		{
 			*discard = pg_atomic_read_u64(&zu_my.entry->logs[logno].discard);
+			pg_read_barrier();	/* as in read_state */
 			*insert = pg_atomic_read_u64(&zu_my.entry->logs[logno].insert);
 		}
 		return *insert != InvalidUndoPtr;
@@ -216,19 +217,24 @@ standby_states(int *nlogs)
 /*
  * Fills s with the present state of log logno; returns false if the log has no
  * extent. The discard position is read before the insert position, which is
- * never behind it.
+ * never behind it. Of each position the pointer is read before the sequence,
+ * which is written first, so the sequence is as new or newer.
  */
 static bool
 read_state(uint32 logno, ZuLogState *s)
 {
 	ZuLog	   *log = &zu_my.entry->logs[logno];
-	uint64		discard_sequence = pg_atomic_read_u64(&log->discard_sequence);
+	uint64		discard_sequence;
 	uint64		insert_sequence;
 
 	s->logno = logno;
 	s->discard = pg_atomic_read_u64(&log->discard);
-	insert_sequence = pg_atomic_read_u64(&log->insert_sequence);
+	pg_read_barrier();
+	discard_sequence = pg_atomic_read_u64(&log->discard_sequence);
+	pg_read_barrier();
 	s->insert = pg_atomic_read_u64(&log->insert);
+	pg_read_barrier();
+	insert_sequence = pg_atomic_read_u64(&log->insert_sequence);
 	s->pid = zu_log_pid(log);
 	s->attached = s->pid != 0;
 	s->extents = pg_atomic_read_u32(&log->nextents);
