@@ -130,7 +130,7 @@ sql('CREATE EXTENSION zundo; CREATE TABLE s (id int, n int) USING zheap; INSERT 
 my $blocked = sub { my ($xid) = @_;
 	$slots->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted AND transactionid = '$xid'")
 	  or die "the slot does not wait for $xid" };
-my $xid = ask($first, 'BEGIN', 'SELECT pg_current_xact_id()');
+$xid = ask($first, 'BEGIN', 'SELECT pg_current_xact_id()');
 ask($slot, '\\c "' . $slots->connstr('postgres') . ' replication=database"');
 $slot->query_until(qr/begun/, "\\echo begun\nCREATE_REPLICATION_SLOT s LOGICAL pgoutput EXPORT_SNAPSHOT;\n");
 $blocked->($xid);

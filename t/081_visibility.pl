@@ -152,7 +152,7 @@ sub blocks_read
 sub in_blocks { my ($condition) = @_; return "(ctid::text::point)[0]::int IN (SELECT g FROM generate_series(0, 1000) g WHERE $condition) AND (ctid::text::point)[1] = 1"; }
 sql(q{CREATE TABLE big (id int PRIMARY KEY, n int, filler text) USING zheap WITH (fillfactor = 100);
 	INSERT INTO big SELECT g, 0, repeat('x', 60) FROM generate_series(1, 20000) g});
-my $pages = sql("SELECT pg_relation_size('big') / 8192");
+$pages = sql("SELECT pg_relation_size('big') / 8192");
 blocks_read($pages, 'at first');
 blocks_read(1, 'nothing has changed');
 sql(q{SET allow_system_table_mods = on; UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE relname = 'big'});

@@ -18,6 +18,25 @@ my $newest;
 # The error output of the last call of ask().
 our $complaint = '';
 
+# The time limit of a session is for each of its queries, and for its end. In the server's
+# module it is for the whole life of the session, unless set_query_timer_restart was called,
+# and even then quit dies in a session that was not used for that long.
+{
+	no warnings 'redefine';
+	my $background_psql = \&PostgreSQL::Test::Cluster::background_psql;
+	*PostgreSQL::Test::Cluster::background_psql = sub {
+		my $session = $background_psql->(@_);
+		$session->set_query_timer_restart();
+		return $session;
+	};
+	my $quit = \&PostgreSQL::Test::BackgroundPsql::quit;
+	*PostgreSQL::Test::BackgroundPsql::quit = sub {
+		my ($session) = @_;
+		$session->{timeout}->start();
+		return $quit->($session);
+	};
+}
+
 # zundo_node NAME [CONF [OPTION => VALUE ...]]: starts a server and returns its node. It
 # preloads zundo, and autovacuum is off, unless CONF, lines of postgresql.conf, turns it
 # on. Options are those of PostgreSQL::Test::Cluster::init.
@@ -62,14 +81,11 @@ sub sql
 	return $newest->safe_psql('postgres', join("\n", @lines));
 }
 
-# session NODE [OPTION => VALUE ...]: returns a session that continues after errors. Its
-# time limit applies to each query.
+# session NODE [OPTION => VALUE ...]: returns a session that continues after errors.
 sub session
 {
 	my ($node, %options) = @_;
-	my $session = $node->background_psql('postgres', on_error_stop => 0, %options);
-	$session->set_query_timer_restart();
-	return $session;
+	return $node->background_psql('postgres', on_error_stop => 0, %options);
 }
 
 # ask SESSION STATEMENT...: runs the statements in the session and returns the output;
