@@ -198,7 +198,8 @@ typedef struct LockSearch
 								 * followed */
 	bool		traversed;
 	bool		have_tuple_lock;
-	bool		kept_ctid;		/* see has_kept_ctid */
+	bool		newer;			/* the row was updated in place since the
+								 * snapshot (GUARD-4) */
 	UndoPtr		move;			/* the move whose new places have been locked,
 								 * named by its record (UNDO-13) */
 } LockSearch;
@@ -241,6 +242,7 @@ follow_update(LockSearch *search, Relation rel, const ZRowState *state)
 		return false;
 	if (ItemPointerIndicatesMovedPartitions(&tmfd->ctid))
 		cannot_follow(rel, state);
+	search->newer = ItemPointerEquals(unconstify(ItemPointerData *, &tmfd->ctid), &search->tid);
 	search->tid = tmfd->ctid;
 	search->snapshot = InvalidSnapshot;
 	search->traversed = true;
@@ -477,12 +479,6 @@ not_locked(LockSearch *search, const ZRowWish *wish, TM_Result result, const ZRo
 	Assert(result != TM_Ok && zc_buffer_exclusive(buf));
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 
-	/* reads the plan and perhaps catalogs, so not under the page lock */
-	if (search->kept_ctid &&
-		zctid_names_row(wish->rel, (search->flags & TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS) != 0,
-						search->slot))
-		result = TM_Deleted;
-
 	/*
 	 * to ON CONFLICT, a row that this command has updated is a new row of
 	 * this command
@@ -559,22 +555,6 @@ report_replaced(const LockSearch *search)
 }
 
 /*
- * Returns whether the row, for which zrow_examine has returned TM_Updated, was
- * updated in place: the statement then leaves it alone if it wants it only
- * under its ctid, since on heap the row would have another one (GUARD-4 in
- * mvcc/). The lock that the server takes before it fires a BEFORE ROW trigger
- * counts like that of the UPDATE itself. Returns false for KEY SHARE, which is
- * the lock of the check of a foreign key.
- */
-static bool
-has_kept_ctid(const LockSearch *search)
-{
-	return (search->flags & TUPLE_LOCK_FLAG_FIND_LAST_VERSION) != 0 &&
-		search->mode != LockTupleKeyShare && !search->traversed &&
-		ItemPointerEquals(&search->tmfd->ctid, unconstify(ItemPointerData *, &search->tid));
-}
-
-/*
  * Tries once to lock the row at search->tid. Sets *done if the result is final;
  * otherwise the caller tries again.
  */
@@ -591,7 +571,6 @@ lock_attempt(ZWriter *writer, LockSearch *search, bool *done)
 	*done = true;
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	result = zrow_examine(&wish, &state, search->tmfd);
-	search->kept_ctid = result == TM_Updated && has_kept_ctid(search);
 	if (result == TM_Ok && was_replaced(search, buf))
 		result = report_replaced(search);
 	if (result != TM_Ok)
@@ -616,7 +595,7 @@ zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlo
 {
 	ZWriter		writer;
 	LockSearch	search = {.shown = snapshot,.slot = slot,.mode = mode,.policy = wait_policy,
-	.flags = flags,.tmfd = tmfd,.tid = *tid};
+	.flags = flags,.tmfd = tmfd,.tid = ztid_real(tid)};
 	TM_Result	result;
 	bool		done;
 
@@ -660,6 +639,8 @@ zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlo
 	tmfd->traversed = search.traversed;
 	if (result == TM_Ok)
 	{
+		if (search.newer && mode != LockTupleKeyShare && zctid_is_compared())
+			slot->tts_tid.ip_posid |= ZTID_NEWER;	/* GUARD-4 */
 		zlevel_note_lock(rel, tid, writer.xid, cid);
 		if (search.found != NULL)
 			zlevel_note_found(rel, tid, cid);

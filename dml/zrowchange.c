@@ -11,6 +11,7 @@
 #include "dml/zrowchange.h"
 #include "mvcc/zhandle.h"
 #include "mvcc/zlevel.h"
+#include "tuple/ztts.h"
 #include "utils/rel.h"
 
 /*
@@ -23,6 +24,7 @@ void
 zrowchange_begin(RowChange *u, ItemPointer tid, Replacement *replacement)
 {
 	memset(u, 0, offsetof(RowChange, state));
+	Assert(!ztid_is_newer(tid));	/* GUARD-4 */
 	u->tid = *tid;
 	u->mode = LockTupleExclusive;
 	u->queued = LockTupleExclusive;

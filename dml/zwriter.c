@@ -10,6 +10,7 @@
 #include "dml/zdml_internal.h"
 #include "rollback/zrollback.h"
 #include "storage/ipc.h"
+#include "tuple/ztts.h"
 #include "undo/undo_temp.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -200,6 +201,7 @@ zwriter_record(const ZWriter *writer, ZuRecord *rec, ZuRecordType type, BlockNum
 			   OffsetNumber off, UndoPtr prev)
 {
 	Assert(writer->xid != InvalidZXid && writer->topxid <= writer->xid);
+	Assert((off & ZTID_NEWER) == 0);	/* GUARD-4 */
 	memset(rec, 0, sizeof(*rec));
 	rec->type = type;
 	if (writer->temp)

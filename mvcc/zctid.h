@@ -1,23 +1,16 @@
 /*
- * mvcc/zctid.h - statements that name rows by ctid (GUARD-4).
+ * mvcc/zctid.h - statements that compare ctids (GUARD-4).
  */
 #ifndef ZUNDO_ZCTID_H
 #define ZUNDO_ZCTID_H
 
-#include "executor/tuptable.h"
 #include "nodes/nodes.h"
-#include "utils/rel.h"
 
 /*
- * zctid_names_row: returns whether the query of the current level changes rows
- * of rel only if their ctid is equal to a value, which the query computes or
- * is given as a parameter. slot is the executor's slot that the row is locked
- * into: if several parts of the query change or lock rows of the table, it
- * tells which part is meant. locks_only is true if a SELECT FOR UPDATE, or
- * with another strength, locks the row. No page may be locked, since catalogs
- * are read.
+ * zctid_is_compared: returns whether a condition of the query of the current
+ * level has a TID in it. No page may be locked.
  */
-extern bool zctid_names_row(Relation rel, bool locks_only, const TupleTableSlot *slot);
+extern bool zctid_is_compared(void);
 
 /*
  * zctid_equality: if node is an equality that can compare a ctid, also as text

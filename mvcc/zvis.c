@@ -675,8 +675,9 @@ zvis_lookup_author(ZHeapSlot *slot)
 	ZTrailReader reader;
 	ZuRecord	rec;
 	ZXid		oldest;
-	OffsetNumber off = ItemPointerGetOffsetNumber(&slot->base.tts_tid);
-	BlockNumber block = ItemPointerGetBlockNumber(&slot->base.tts_tid);
+	ItemPointerData tid = ztid_real(&slot->base.tts_tid);
+	OffsetNumber off = ItemPointerGetOffsetNumber(&tid);
+	BlockNumber block = ItemPointerGetBlockNumber(&tid);
 	const ZHandle *handle = zhandle_find(InvalidOid, &slot->base.tts_tid);
 
 	if (handle != NULL)

@@ -251,6 +251,28 @@ fetch_by_handle(Relation rel, ItemPointer tid, TupleTableSlot *slot)
 }
 
 /*
+ * Fetches the row at the TID that a lock has shown (GUARD-4 in mvcc/), if the
+ * snapshot sees its newest version: as on heap, where the snapshot of the
+ * statement that has locked it sees nothing at the new TID, and a later one
+ * finds the row there.
+ */
+static bool
+fetch_newest(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slot)
+{
+	ZVersion	version;
+
+	Assert(!ztid_is_newer(tid));
+	zscan_refuse_historic(snapshot);
+	if (zssi_needed(rel, snapshot))
+		zssi_before_read(rel, buf, ItemPointerGetOffsetNumber(tid), snapshot);
+	zvis_fetch(rel, buf, ItemPointerGetOffsetNumber(tid), snapshot, &version, NULL);
+	if (!version.found || version.newest_xid != InvalidZXid)
+		return false;
+	zversion_show(rel, &version, tid, slot);
+	return true;
+}
+
+/*
  * zheap_tuple_fetch_row_version: See zscan.h. While the server fires a
  * trigger's event, it uses a handle as the TID of the old row; the new row may
  * have been kept when the old one was fetched (HANDLE-3 in mvcc/).
@@ -260,6 +282,7 @@ zheap_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot,
 							  TupleTableSlot *slot)
 {
 	const ZVersion *kept;
+	ItemPointerData real = ztid_real(tid);
 	Buffer		buf;
 	bool		found;
 
@@ -275,8 +298,11 @@ zheap_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot,
 		if (zhandle_is(tid))
 			return fetch_by_handle(rel, tid, slot);
 	}
-	buf = zread_page(rel, ItemPointerGetBlockNumber(tid));
-	found = (fetch_version(rel, buf, tid, snapshot, true, slot, NULL) & FETCH_FOUND) != 0;
+	buf = zread_page(rel, ItemPointerGetBlockNumber(&real));
+	if (unlikely(ztid_is_newer(tid)) && IsMVCCSnapshot(snapshot))
+		found = fetch_newest(rel, buf, &real, snapshot, slot);
+	else
+		found = (fetch_version(rel, buf, &real, snapshot, true, slot, NULL) & FETCH_FOUND) != 0;
 	ReleaseBuffer(buf);
 	return found;
 }
@@ -326,7 +352,7 @@ zheap_tuple_get_latest_tid(TableScanDesc sscan, ItemPointer tid)
 {
 	ZVersion	version;
 	Relation	rel = sscan->rs_rd;
-	ItemPointerData current = *tid;
+	ItemPointerData current = ztid_real(tid);
 
 	for (;;)
 	{
@@ -359,6 +385,7 @@ zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snap
 	ZVersion	version;
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 	Buffer		buf;
+	ItemPointerData tid = ztid_real(&slot->tts_tid);
 
 	Assert(TTS_IS_ZHEAP(slot));
 	zscan_refuse_historic(snapshot);
@@ -371,16 +398,16 @@ zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snap
 		 */
 		if (snapshot->snapshot_type == SNAPSHOT_SELF && z->author != InvalidUndoPtr &&
 			zxid_status(z->xmin) == ZXID_OWN)
-			return zany_is_newest(rel, &slot->tts_tid, z->author);
+			return zany_is_newest(rel, &tid, z->author);
 		if (IsMVCCSnapshot(snapshot) && !zxid_is_ours(z->xmin) &&
 			!zxid_visible_mvcc(z->xmin, snapshot))
 			return false;
 	}
-	buf = ReadBuffer(rel, ItemPointerGetBlockNumber(&slot->tts_tid));
+	buf = ReadBuffer(rel, ItemPointerGetBlockNumber(&tid));
 	if (snapshot->snapshot_type == SNAPSHOT_ANY)
-		zany_fetch(rel, buf, ItemPointerGetOffsetNumber(&slot->tts_tid), NULL, false, &version);
+		zany_fetch(rel, buf, ItemPointerGetOffsetNumber(&tid), NULL, false, &version);
 	else
-		zvis_fetch(rel, buf, ItemPointerGetOffsetNumber(&slot->tts_tid), snapshot, &version, NULL);
+		zvis_fetch(rel, buf, ItemPointerGetOffsetNumber(&tid), snapshot, &version, NULL);
 	ReleaseBuffer(buf);
 	if (!version.found)
 		return false;

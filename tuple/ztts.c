@@ -506,7 +506,7 @@ ztts_copy_heap_tuple(TupleTableSlot *slot)
 
 	slot_getallattrs(slot);
 	tuple = heap_form_tuple(slot->tts_tupleDescriptor, slot->tts_values, slot->tts_isnull);
-	tuple->t_self = slot->tts_tid;
+	tuple->t_self = ztid_real(&slot->tts_tid);
 	tuple->t_tableOid = slot->tts_tableOid;
 
 	if (z->author_known || (z->row != NULL && z->chain == InvalidUndoPtr))
@@ -519,7 +519,7 @@ ztts_copy_heap_tuple(TupleTableSlot *slot)
 	HeapTupleHeaderSetXmax(tuple->t_data, InvalidTransactionId);
 	HeapTupleHeaderSetCmin(tuple->t_data, cmin);
 	tuple->t_data->t_infomask |= HEAP_XMAX_INVALID;
-	tuple->t_data->t_ctid = slot->tts_tid;
+	tuple->t_data->t_ctid = tuple->t_self;
 	return tuple;
 }
 

@@ -52,6 +52,31 @@ typedef struct ZHeapSlot
 	RelFileNumber relnumber;
 } ZHeapSlot;
 
+/*
+ * The TID of a row that a lock has found updated in place since the snapshot
+ * (GUARD-4 in mvcc/): its own with this bit, which no offset has. Only slots
+ * show it.
+ */
+#define ZTID_NEWER	0x4000
+
+/* ztid_is_newer: returns whether the TID has this bit; a handle has not. */
+static inline bool
+ztid_is_newer(const ItemPointerData *tid)
+{
+	return (ItemPointerGetOffsetNumberNoCheck(tid) & 0xC000) == ZTID_NEWER;
+}
+
+/* ztid_real: returns the TID of the row itself. */
+static inline ItemPointerData
+ztid_real(const ItemPointerData *tid)
+{
+	ItemPointerData real = *tid;
+
+	if (unlikely(ztid_is_newer(tid)))
+		real.ip_posid &= ~ZTID_NEWER;
+	return real;
+}
+
 extern const TupleTableSlotOps TTSOpsZHeap;
 
 #define TTS_IS_ZHEAP(slot) ((slot)->tts_ops == &TTSOpsZHeap)

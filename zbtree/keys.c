@@ -14,6 +14,7 @@
 #include "common/fault.h"
 #include "common/zundo.h"
 #include "storage/predicate.h"
+#include "tuple/ztts.h"
 #include "tuple/ztuple.h"
 #include "utils/datum.h"
 #include "utils/rel.h"
@@ -260,7 +261,7 @@ zbtree_add_key(Relation index, const ZKeyChange *change)
 	RowKey		new;
 	int			stale;
 
-	Assert(zbtree_is(index));
+	Assert(zbtree_is(index) && !ztid_is_newer(change->tid));	/* GUARD-4 */
 	old.entered = zpredicate_holds_in(predicate, change->table, change->old, change->oldlen);
 	new.entered = zpredicate_holds_in(predicate, change->table, change->new, change->newlen);
 	if (!old.entered && !new.entered)
