@@ -22,6 +22,7 @@
 #include "monitor/heap_readers.h"
 #include "mvcc/zany.h"
 #include "mvcc/zcommitted.h"
+#include "mvcc/zctid.h"
 #include "mvcc/zguard.h"
 #include "mvcc/zhandle.h"
 #include "mvcc/zlevel.h"
@@ -135,7 +136,7 @@ executor_start(QueryDesc *query, int eflags)
 	else
 		standard_ExecutorStart(query, eflags);
 	Assert(query->estate != NULL);
-	zguard_check_ctids(query, eflags);
+	zctid_check_statement(query, eflags);
 }
 
 /*

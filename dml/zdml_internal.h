@@ -390,6 +390,8 @@ typedef struct ZRowState
 								 * TM_Ok and TM_BeingModified */
 	bool		own_hold;		/* our transaction has a lock or wrote the
 								 * newest version */
+	bool		own_share;		/* our transaction holds a FOR SHARE lock or a
+								 * stronger one */
 	bool		own_exclusive;	/* our transaction holds a FOR UPDATE lock */
 	bool		rolled_back;	/* examining has rolled changes back, so the
 								 * row must be looked at again */
@@ -424,6 +426,14 @@ typedef struct ZRowWish
  * TM_Ok. Raises ERRCODE_DATA_CORRUPTED.
  */
 extern TM_Result zrow_examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd);
+
+/*
+ * zrow_ask: raises an error, without the page lock, if the statement may change
+ * only rows that its transaction holds, and this is none of them (GUARD-3).
+ * zrow_examine has returned TM_Ok, and the page is still locked. Need be called
+ * only if zctid_asking is set.
+ */
+extern void zrow_ask(const ZRowWish *wish, const ZRowState *state);
 
 /*
  * zrow_is_held: returns whether our transaction holds the row at off at least

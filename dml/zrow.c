@@ -12,6 +12,7 @@
 #include "access/xact.h"
 #include "dml/zdml_internal.h"
 #include "miscadmin.h"
+#include "mvcc/zctid.h"
 #include "mvcc/zlevel.h"
 #include "mvcc/ztrail.h"
 #include "rollback/zrollback.h"
@@ -798,6 +799,7 @@ examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 			}
 		}
 		state->own_lock = search.held >= 0;
+		state->own_share = search.held >= (int) LockTupleShare;
 		state->own_exclusive = search.held == LockTupleExclusive;
 		state->clear_locks = !state->others_locks && !state->own_lock;
 		/* a version of our own makes other transactions wait, as a lock does */
@@ -830,6 +832,28 @@ zrow_examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 	if (likely(examine_at_once(wish, state)))
 		return TM_Ok;
 	return examine(wish, state, tmfd);
+}
+
+/*
+ * zrow_ask: See zdml_internal.h. zrow_examine names no author if the snapshot
+ * accepts a record further up in the chain (VIS-3), so it is looked for here.
+ */
+void
+zrow_ask(const ZRowWish *wish, const ZRowState *state)
+{
+	ZSlotView	slots;
+	ZRow		row = zvis_row_on(wish->rel, wish->buf, ItemPointerGetOffsetNumber(wish->tid),
+								  &slots);
+	ZAuthor		author;
+
+	if (state->own_share || !zctid_asks(wish->rel))
+		return;
+	zslots_copy(row.rel, row.block, row.page, &slots);
+	zvis_author(&row, InvalidSnapshot, &author);
+	if (author.status == ZXID_OWN)
+		return;
+	LockBuffer(wish->buf, BUFFER_LOCK_UNLOCK);
+	zctid_refuse(wish->rel);
 }
 
 /*

@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "dml/zrowchange.h"
+#include "mvcc/zctid.h"
 #include "mvcc/zhandle.h"
 #include "mvcc/zlevel.h"
 #include "tuple/ztts.h"
@@ -291,7 +292,11 @@ zrowchange_acquire(RowChange *u, Snapshot snapshot, Snapshot crosscheck, bool wa
 		if (result == TM_Ok && !passes_crosscheck(u, crosscheck))
 			result = fails_crosscheck(u, tmfd);
 		if (result == TM_Ok)
+		{
+			if (unlikely(zctid_asking))
+				zrow_ask(&wish, &u->state);
 			return result;
+		}
 		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
 		if (result != TM_BeingModified || !wait)
 		{

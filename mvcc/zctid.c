@@ -1,67 +1,228 @@
 /*
- * mvcc/zctid.c - statements that compare ctids.
+ * mvcc/zctid.c - statements that name rows by ctid. Owned here:
  *
- *	(GUARD-4)	a row that a lock has found updated in place since the
- *				snapshot has another TID in the slot than before
- *				(ZTID_NEWER), if the statement compares TIDs. So the server's
- *				own recheck finds ctid = value not true for it, as on heap.
+ *	(GUARD-3)	a statement that names rows of a table by a ctid from outside
+ *				(zctid_outside.h), of which nobody knows when it was read,
+ *				changes only those that its transaction has locked FOR SHARE
+ *				or stronger, or has written, before. Exceptions: the table is
+ *				temporary, or locked against other writers, or
+ *				zundo.allow_ctid_guard is on.
+ *	(GUARD-4)	to the conditions of a statement that compares TIDs, a row
+ *				that a lock has found updated in place since the snapshot has
+ *				another TID than before (ZTID_NEWER), as on heap.
  *
- * No locks, no buffers, no crash points.
+ * hooks.c calls the check at the start of a statement, dml/ asks for each row
+ * that is changed or locked. No locks, no buffers, no crash points.
  */
 #include "postgres.h"
 
-#include "catalog/pg_operator.h"
+#include "access/xact.h"
 #include "catalog/pg_type_d.h"
 #include "common/zundo.h"
+#include "executor/executor.h"
 #include "mvcc/zctid.h"
+#include "mvcc/zctid_outside.h"
 #include "mvcc/zlevel.h"
-#include "nodes/execnodes.h"
 #include "nodes/nodeFuncs.h"
-#include "nodes/plannodes.h"
 #include "optimizer/optimizer.h"
+#include "parser/parsetree.h"
+#include "pgstat.h"
+#include "storage/lmgr.h"
+#include "tuple/ztts.h"
+#include "utils/rel.h"
 
-Node *
-zctid_without_casts(Node *node)
+/* ---- GUARD-3: rows named by a ctid from outside ---- */
+
+/*
+ * A statement in execution that names rows of these tables by a ctid from
+ * outside. It lives in the statement's memory.
+ */
+typedef struct NamingStatement
 {
-	for (;;)
-	{
-		if (IsA(node, RelabelType))
-			node = (Node *) ((RelabelType *) node)->arg;
-		else if (IsA(node, CoerceViaIO))
-			node = (Node *) ((CoerceViaIO *) node)->arg;
-		else
-			return node;
-	}
+	struct NamingStatement *next;
+	const PlannedStmt *stmt;
+	const EState *estate;
+	List	   *named;			/* tables of which it names rows */
+	List	   *asked;			/* those of them whose rows it changes */
+	MemoryContextCallback at_end;
+} NamingStatement;
+
+/* Those with tables in 'asked', the innermost one first. */
+static NamingStatement *naming = NULL;
+
+bool		zctid_asking = false;
+
+/*
+ * Returns whether other transactions may change rows of rel. They cannot if it
+ * is temporary, or if this one has locked it against them, as REFRESH
+ * MATERIALIZED VIEW CONCURRENTLY does.
+ */
+static bool
+others_may_change(Relation rel)
+{
+	return !RelationUsesLocalBuffers(rel) && !CheckRelationLockedByMe(rel, ShareLock, true);
+}
+
+/*
+ * Returns whether this transaction may have locked or changed rows of rel. Both
+ * need a transaction id; a lock shows in the transaction's lock on the table, a
+ * change in its statistics, if they are kept.
+ */
+static bool
+may_hold_rows(Relation rel)
+{
+	return TransactionIdIsValid(GetTopTransactionIdIfAny()) &&
+		(CheckRelationLockedByMe(rel, RowShareLock, false) ||
+		 !pgstat_should_count_relation(rel) || rel->pgstat_info->trans != NULL);
+}
+
+void
+zctid_refuse(Relation rel)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot change a row of zheap table \"%s\" by a ctid from outside the "
+					"statement",
+					RelationGetRelationName(rel)),
+			 errdetail("An update keeps the ctid of the row, so the ctid does not tell "
+					   "whether the row has changed since it was read."),
+			 errhint("Lock the row first in the same transaction with SELECT ... FOR "
+					 "UPDATE, identify it by a key, or set "
+					 "\"zundo.allow_ctid_guard\" to \"on\".")));
+	pg_unreachable();
 }
 
 bool
-zctid_equality(Node *node, Node **left, Node **right)
+zctid_asks(Relation rel)
 {
-	Oid			operator;
-	List	   *args;
+	const EState *estate = zlevel_current()->estate;
 
-	if (is_notclause(node) && IsA(get_notclausearg(node), DistinctExpr))
-		node = (Node *) get_notclausearg(node);
-	else if (IsA(node, DistinctExpr))
-		return false;
-	if (IsA(node, OpExpr) || IsA(node, DistinctExpr))
+	for (const NamingStatement *statement = naming; statement != NULL; statement = statement->next)
 	{
-		operator = ((OpExpr *) node)->opno;
-		args = ((OpExpr *) node)->args;
+		if (statement->estate == estate)
+			return list_member_oid(statement->asked, RelationGetRelid(rel));
 	}
-	else if (IsA(node, ScalarArrayOpExpr))
-	{
-		operator = ((ScalarArrayOpExpr *) node)->opno;
-		args = ((ScalarArrayOpExpr *) node)->args;
-	}
-	else
-		return false;
-	if (operator != TIDEqualOperator && operator != TextEqualOperator)
-		return false;
-	*left = zctid_without_casts(linitial(args));
-	*right = zctid_without_casts(lsecond(args));
-	return true;
+	return false;
 }
+
+/* Forgets a statement whose memory is about to be freed. */
+static void
+forget_statement(void *arg)
+{
+	NamingStatement **link = &naming;
+
+	while (*link != NULL && *link != arg)
+		link = &(*link)->next;
+	if (*link != NULL)
+		*link = (*link)->next;
+	zctid_asking = (naming != NULL);
+}
+
+/* Adds the tables of which this plan node, or one below it, names rows. */
+static bool
+add_named_tables(PlanState *state, NamingStatement *statement)
+{
+	Bitmapset  *rels = zctid_named_from_outside(statement->stmt, state->plan);
+	int			rti = -1;
+
+	while ((rti = bms_next_member(rels, rti)) >= 0)
+		statement->named = list_append_unique_oid(statement->named,
+												  rt_fetch(rti, statement->stmt->rtable)->relid);
+	return planstate_tree_walker(state, add_named_tables, statement);
+}
+
+/*
+ * Returns whether the node updates or deletes rows of a zheap table, or does so
+ * if the rows that it inserts are there.
+ */
+static bool
+changes_zheap(const ModifyTableState *node)
+{
+	if (node->operation == CMD_INSERT &&
+		((ModifyTable *) node->ps.plan)->onConflictWhere == NULL)
+		return false;
+	for (int i = 0; i < node->mt_nrels; i++)
+	{
+		if (table_slot_callbacks(node->resultRelInfo[i].ri_RelationDesc) == &TTSOpsZHeap)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Adds the tables of which the node changes rows, and the statement names some,
+ * to those whose rows are asked. Refuses the statement at once if no row of any
+ * of them can answer. The table's rows may be named elsewhere in the statement,
+ * as in id = (SELECT id FROM t WHERE ctid = $1).
+ */
+static void
+ask_rows(const ModifyTableState *node, NamingStatement *statement)
+{
+	Relation	refused = NULL;
+	bool		held = false;
+
+	for (int i = 0; i < node->mt_nrels; i++)
+	{
+		Relation	rel = node->resultRelInfo[i].ri_RelationDesc;
+
+		if (!list_member_oid(statement->named, RelationGetRelid(rel)) ||
+			table_slot_callbacks(rel) != &TTSOpsZHeap || !others_may_change(rel))
+			continue;
+		held |= may_hold_rows(rel);
+		if (refused == NULL)
+			refused = rel;
+		statement->asked = list_append_unique_oid(statement->asked, RelationGetRelid(rel));
+	}
+	if (refused != NULL && !held)
+		zctid_refuse(refused);
+}
+
+/*
+ * zctid_check_statement: See zctid.h. Looks at all ModifyTable nodes: the
+ * statement's own, and those of WITH queries.
+ */
+void
+zctid_check_statement(QueryDesc *query, int eflags)
+{
+	EState	   *estate = query->estate;
+	NamingStatement *statement;
+	MemoryContext caller;
+	List	   *nodes = NIL;
+	ListCell   *lc;
+
+	if (query->planstate == NULL || (eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0 ||
+		zundo_allow_ctid_guard)
+		return;
+	if (IsA(query->planstate, ModifyTableState) &&
+		changes_zheap((ModifyTableState *) query->planstate))
+		nodes = lappend(nodes, query->planstate);
+	foreach(lc, estate->es_auxmodifytables)
+	{
+		if (changes_zheap(lfirst_node(ModifyTableState, lc)))
+			nodes = lappend(nodes, lfirst(lc));
+	}
+	if (nodes == NIL)
+		return;
+	caller = MemoryContextSwitchTo(estate->es_query_cxt);
+	statement = palloc0(sizeof(NamingStatement));
+	statement->stmt = query->plannedstmt;
+	statement->estate = estate;
+	(void) add_named_tables(query->planstate, statement);
+	foreach(lc, nodes)
+		ask_rows(lfirst(lc), statement);
+	if (statement->asked != NIL)
+	{
+		statement->next = naming;
+		statement->at_end.func = forget_statement;
+		statement->at_end.arg = statement;
+		MemoryContextRegisterResetCallback(estate->es_query_cxt, &statement->at_end);
+		naming = statement;
+		zctid_asking = true;
+	}
+	MemoryContextSwitchTo(caller);
+}
+
+/* ---- GUARD-4: statements that compare ctids ---- */
 
 /* Returns whether an expression has a TID in it, or an array of them. */
 static bool

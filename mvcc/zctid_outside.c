@@ -11,12 +11,14 @@
 #include "postgres.h"
 
 #include "access/sysattr.h"
+#include "access/transam.h"
+#include "catalog/pg_operator.h"
+#include "catalog/pg_proc.h"
 #include "common/zundo.h"
 #include "miscadmin.h"
-#include "mvcc/zctid.h"
 #include "mvcc/zctid_outside.h"
 #include "nodes/nodeFuncs.h"
-#include "optimizer/optimizer.h"
+#include "utils/lsyscache.h"
 
 /* A node of the statement's plan, whose expressions are looked at. */
 typedef struct PlanPlace
@@ -46,6 +48,78 @@ typedef struct ParamSource
 } ParamSource;
 
 static bool is_inside_walker(Node *node, PlanPlace *place);
+
+/* Returns the expression without casts to and from text. */
+static Node *
+without_casts(Node *node)
+{
+	for (;;)
+	{
+		if (IsA(node, RelabelType))
+			node = (Node *) ((RelabelType *) node)->arg;
+		else if (IsA(node, CoerceViaIO))
+			node = (Node *) ((CoerceViaIO *) node)->arg;
+		else
+			return node;
+	}
+}
+
+/*
+ * If node is an equality that can compare a ctid, also as text or by IS NOT
+ * DISTINCT FROM, sets *left and *right to its operands without casts, and
+ * returns true. Of = ANY and = ALL one operand is the array.
+ */
+static bool
+is_equality(Node *node, Node **left, Node **right)
+{
+	Oid			operator;
+	List	   *args;
+
+	if (is_notclause(node) && IsA(get_notclausearg(node), DistinctExpr))
+		node = (Node *) get_notclausearg(node);
+	else if (IsA(node, DistinctExpr))
+		return false;
+	if (IsA(node, OpExpr) || IsA(node, DistinctExpr))
+	{
+		operator = ((OpExpr *) node)->opno;
+		args = ((OpExpr *) node)->args;
+	}
+	else if (IsA(node, ScalarArrayOpExpr))
+	{
+		operator = ((ScalarArrayOpExpr *) node)->opno;
+		args = ((ScalarArrayOpExpr *) node)->args;
+	}
+	else
+		return false;
+	if (operator != TIDEqualOperator && operator != TextEqualOperator)
+		return false;
+	*left = without_casts(linitial(args));
+	*right = without_casts(lsecond(args));
+	return true;
+}
+
+/*
+ * Returns whether the function may read the table: it is volatile, or it is a
+ * stable one of a user's, which reads it with the statement's snapshot. The
+ * server's own stable ones, such as current_setting(), do not.
+ */
+static bool
+may_read(Oid function, void *context)
+{
+	char		volatility = func_volatile(function);
+
+	return volatility == PROVOLATILE_VOLATILE ||
+		(volatility == PROVOLATILE_STABLE && function >= FirstNormalObjectId);
+}
+
+/* Returns whether an expression calls such a function. */
+static bool
+calls_reader(Node *node, void *context)
+{
+	return node != NULL &&
+		(check_functions_in_node(node, may_read, context) ||
+		 expression_tree_walker(node, calls_reader, context));
+}
 
 /* Returns the expression of column resno of the plan's result, or NULL. */
 static Node *
@@ -182,8 +256,9 @@ source_of_param(const PlanPlace *place, int paramid)
 /* ---- where a value comes from ---- */
 
 /*
- * Returns whether column resno of the plan's result is from inside. A volatile
- * function may have locked the rows whose ctid it returns.
+ * Returns whether column resno of the plan's result is from inside. A function
+ * may have locked the rows whose ctid it returns, or have read them with the
+ * statement's snapshot.
  */
 static bool
 column_is_inside(const PlanPlace *from, Plan *plan, int resno)
@@ -193,7 +268,7 @@ column_is_inside(const PlanPlace *from, Plan *plan, int resno)
 
 	if (column != NULL && IsA(column, Const) && ((Const *) column)->constisnull)
 		return true;			/* no row has it */
-	return column == NULL || contain_volatile_functions(column) ||
+	return column == NULL || calls_reader(column, NULL) ||
 		is_inside_walker(column, &place);
 }
 
@@ -207,7 +282,7 @@ functions_are_inside(FunctionScan *scan, PlanPlace *place)
 	{
 		Node	   *call = lfirst_node(RangeTblFunction, lc)->funcexpr;
 
-		if (contain_volatile_functions(call) || is_inside_walker(call, place))
+		if (calls_reader(call, NULL) || is_inside_walker(call, place))
 			return true;
 	}
 	return false;
@@ -254,10 +329,10 @@ var_is_inside(const Var *var, PlanPlace *place)
 			return functions_are_inside((FunctionScan *) place->plan, place);
 		case T_TableFuncScan:
 			values = (Node *) ((TableFuncScan *) place->plan)->tablefunc;
-			return contain_volatile_functions(values) || is_inside_walker(values, place);
+			return calls_reader(values, NULL) || is_inside_walker(values, place);
 		case T_ValuesScan:
 			values = (Node *) ((ValuesScan *) place->plan)->values_lists;
-			return contain_volatile_functions(values) || is_inside_walker(values, place);
+			return calls_reader(values, NULL) || is_inside_walker(values, place);
 		case T_SubqueryScan:
 		case T_CteScan:
 			return column_is_inside(place, scanned_plan(place), var->varattno);
@@ -281,7 +356,7 @@ is_inside_walker(Node *node, PlanPlace *place)
 		if (((Param *) node)->paramkind != PARAM_EXEC)
 			return true;
 		source = source_of_param(place, ((Param *) node)->paramid);
-		return source.value == NULL || contain_volatile_functions(source.value) ||
+		return source.value == NULL || calls_reader(source.value, NULL) ||
 			is_inside_walker(source.value, &source.place);
 	}
 	if (IsA(node, Var))
@@ -305,7 +380,7 @@ add_ctids(Node *node, PlanPlace place, Bitmapset **rels)
 	CHECK_FOR_INTERRUPTS();
 	if (node == NULL)
 		return;
-	node = zctid_without_casts(node);
+	node = without_casts(node);
 	if (IsA(node, Param) && ((Param *) node)->paramkind == PARAM_EXEC)
 	{
 		ParamSource source = source_of_param(&place, ((Param *) node)->paramid);
@@ -361,7 +436,7 @@ condition_walker(Node *node, ConditionSearch *search)
 
 	if (node == NULL)
 		return false;
-	if (zctid_equality(node, &left, &right))
+	if (is_equality(node, &left, &right))
 	{
 		look_at_operands(left, right, search);
 		look_at_operands(right, left, search);

@@ -11,8 +11,8 @@
  * table, of which a condition of this plan node, without its children, says
  * that their ctid is equal to a value from outside the statement; NULL if there
  * are none. Outside are constants, parameters of the query, columns in which a
- * ctid has been stored, and what expressions and functions that are not
- * volatile make of these, also if it comes as rows. If in doubt, a value is
+ * ctid has been stored, and what expressions and functions that do not read
+ * tables make of these, also if it comes as rows. If in doubt, a value is
  * from inside. May read catalogs.
  */
 extern Bitmapset *zctid_named_from_outside(const PlannedStmt *stmt, Plan *plan);

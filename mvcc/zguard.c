@@ -1,5 +1,5 @@
 /*
- * mvcc/zguard.c - xmin and ctid as guards of updates.
+ * mvcc/zguard.c - xmin as a guard of updates.
  *
  * Applications read a row, and later change it only if it is still the version
  * that they have read: UPDATE ... WHERE id = $1 AND xmin = $2, or ctid = $2.
@@ -14,11 +14,6 @@
  *				is planned, since GUARD-1 would make it find changes where
  *				there are none. Exceptions: zundo.allow_xmin_comparison is on,
  *				or the query asks whether xmin is the own transaction id.
- *	(GUARD-3)	statements that change a row which they name by a ctid from
- *				outside the statement (zctid_outside.h) are refused when they
- *				start, if nothing that the transaction has done to the table
- *				before can have kept the row from being changed since.
- *				Exception: zundo.allow_ctid_guard is on.
  *
  * GUARD-1 makes lost updates impossible, however the comparison is hidden: in
  * a function, in a subquery, in the application. GUARD-2 is there to say why.
@@ -37,16 +32,12 @@
 #include "commands/trigger.h"
 #include "executor/executor.h"
 #include "executor/spi.h"
-#include "mvcc/zctid_outside.h"
 #include "mvcc/zguard.h"
 #include "mvcc/zvis.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/planner.h"
 #include "parser/parsetree.h"
-#include "pgstat.h"
 #include "replication/logicalworker.h"
-#include "storage/lmgr.h"
-#include "storage/proc.h"
 #include "tuple/ztts.h"
 #include "undo/undo_temp.h"
 #include "utils/fmgroids.h"
@@ -534,135 +525,6 @@ zguard_check_query(PlannerInfo *root)
 	}
 	if (parse->resultRelation != 0 && (parse->onConflict != NULL || parse->returningList != NIL))
 		check_changed(root);
-}
-
-/* ---- GUARD-3: rows named by a ctid from outside ---- */
-
-/* The local id of the transaction in which a query has been checked last. */
-static LocalTransactionId earlier_queries = InvalidLocalTransactionId;
-
-/*
- * Returns whether this transaction can have kept a row of rel as it was when
- * its ctid was read. A row lock or a change does so: both need a transaction
- * id, the lock shows in the transaction's lock on the table, the change in its
- * statistics. So does a lock on the table that excludes other writers, as
- * REFRESH MATERIALIZED VIEW CONCURRENTLY holds it. Or a snapshot that an
- * earlier query of the transaction has used too: an update of a row that has
- * changed since that snapshot is an error.
- */
-static bool
-can_have_kept_row(Relation rel)
-{
-	if (IsolationUsesXactSnapshot() && earlier_queries == zc_proc_lxid(MyProc))
-		return true;
-	if (CheckRelationLockedByMe(rel, ShareLock, true))
-		return true;
-	return TransactionIdIsValid(GetTopTransactionIdIfAny()) &&
-		(CheckRelationLockedByMe(rel, RowShareLock, false) ||
-		 (rel->pgstat_info != NULL && rel->pgstat_info->trans != NULL));
-}
-
-/* Raises the error for a change of rows of rel by a ctid from outside. */
-static void zc_noreturn pg_attribute_cold
-refuse_ctid(Relation rel)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("cannot change a row of zheap table \"%s\" by a ctid from outside the "
-					"statement",
-					RelationGetRelationName(rel)),
-			 errdetail("An update keeps the ctid of the row, so the ctid does not tell "
-					   "whether the row has changed since it was read."),
-			 errhint("Lock the row first in the same transaction with SELECT ... FOR "
-					 "UPDATE, identify it by a key, or set "
-					 "\"zundo.allow_ctid_guard\" to \"on\".")));
-	pg_unreachable();
-}
-
-/* The tables that a statement names rows of by a ctid from outside. */
-typedef struct NamedTables
-{
-	const PlannedStmt *stmt;
-	List	   *relids;
-} NamedTables;
-
-/* Adds the tables of which this plan node, or one below it, names rows. */
-static bool
-add_named_tables(PlanState *state, NamedTables *named)
-{
-	Bitmapset  *rels = zctid_named_from_outside(named->stmt, state->plan);
-	int			rti = -1;
-
-	while ((rti = bms_next_member(rels, rti)) >= 0)
-		named->relids = list_append_unique_oid(named->relids,
-											   rt_fetch(rti, named->stmt->rtable)->relid);
-	return planstate_tree_walker(state, add_named_tables, named);
-}
-
-/*
- * Returns whether the node updates or deletes rows of a zheap table, or does so
- * if the rows that it inserts are there.
- */
-static bool
-changes_zheap(const ModifyTableState *node)
-{
-	if (node->operation == CMD_INSERT &&
-		((ModifyTable *) node->ps.plan)->onConflictWhere == NULL)
-		return false;
-	for (int i = 0; i < node->mt_nrels; i++)
-	{
-		if (table_slot_callbacks(node->resultRelInfo[i].ri_RelationDesc) == &TTSOpsZHeap)
-			return true;
-	}
-	return false;
-}
-
-/*
- * Refuses the node if it changes rows of one of these tables, which the
- * transaction cannot have kept from changing. The table's rows may be named
- * elsewhere in the statement, as in id = (SELECT id FROM t WHERE ctid = $1).
- */
-static void
-check_node(const ModifyTableState *node, const NamedTables *named)
-{
-	for (int i = 0; i < node->mt_nrels; i++)
-	{
-		Relation	rel = node->resultRelInfo[i].ri_RelationDesc;
-
-		if (list_member_oid(named->relids, RelationGetRelid(rel)) &&
-			table_slot_callbacks(rel) == &TTSOpsZHeap && !can_have_kept_row(rel))
-			refuse_ctid(rel);
-	}
-}
-
-/*
- * zguard_check_ctids: See zguard.h. Checks all ModifyTable nodes: the
- * statement's own, and those of WITH queries. Called when the executor has
- * started the query with these flags. zundo.allow_ctid_guard allows all of
- * them.
- */
-void
-zguard_check_ctids(QueryDesc *query, int eflags)
-{
-	NamedTables named = {query->plannedstmt, NIL};
-	List	   *nodes = NIL;
-	ListCell   *lc;
-
-	if (query->planstate == NULL || (eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0)
-		return;
-	if (IsA(query->planstate, ModifyTableState) &&
-		changes_zheap((ModifyTableState *) query->planstate))
-		nodes = lappend(nodes, query->planstate);
-	foreach(lc, query->estate->es_auxmodifytables)
-	{
-		if (changes_zheap(lfirst_node(ModifyTableState, lc)))
-			nodes = lappend(nodes, lfirst(lc));
-	}
-	if (nodes != NIL && !zundo_allow_ctid_guard)
-		(void) add_named_tables(query->planstate, &named);
-	foreach(lc, nodes)
-		check_node(lfirst(lc), &named);
-	earlier_queries = zc_proc_lxid(MyProc);
 }
 
 /* ---- instead of xmin: a column ---- */

@@ -234,6 +234,7 @@ SET enable_tidscan = off;
 UPDATE mixed SET n = 7 FROM saved WHERE mixed.ctid = saved.c;
 RESET enable_tidscan;
 BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT FROM v LIMIT 1;
 DELETE FROM v WHERE ctid = '(0,1)';
 ROLLBACK;
 -- with every kind of join
@@ -300,7 +301,7 @@ UPDATE v SET n = n FROM lock_rows() c WHERE v.ctid = c RETURNING id;
 DROP FUNCTION refused, lock_rows, change;
 DROP TABLE mixed;
 DROP TABLE saved;
--- not refused: a ctid from inside the statement, of a locked row, under the snapshot of the transaction, and reads
+-- not refused: a ctid from inside the statement, of a row that is locked or was changed, and reads
 SELECT id FROM v WHERE ctid = '(0,1)';
 UPDATE v SET n = n WHERE ctid IS DISTINCT FROM '(999,1)' AND id = 1 RETURNING id;
 UPDATE h SET n = h.n FROM v WHERE v.ctid = '(0,1)' AND h.id = v.id RETURNING h.id;
@@ -324,10 +325,91 @@ DECLARE c CURSOR FOR SELECT * FROM v WHERE id = 1;
 FETCH c;
 UPDATE v SET n = n WHERE CURRENT OF c RETURNING id;
 COMMIT;
-BEGIN ISOLATION LEVEL REPEATABLE READ;
-SELECT ctid FROM v WHERE id = 1;
-EXECUTE by_tid('(0,1)');
+-- each row is asked: only those that the transaction has locked or changed itself may be changed
+CREATE TABLE asked (id int PRIMARY KEY, n int) USING zheap;
+INSERT INTO asked SELECT g, 0 FROM generate_series(1, 4) g;
+PREPARE ask(tid[]) AS UPDATE asked SET n = n + 1 WHERE ctid = ANY ($1) RETURNING id, n;
+BEGIN;
+SELECT id FROM asked WHERE id < 3 FOR NO KEY UPDATE;
+EXECUTE ask('{"(0,1)","(0,2)"}');
+EXECUTE ask('{"(0,9)"}');
+SAVEPOINT s;
+\set VERBOSITY default
+EXECUTE ask('{"(0,1)","(0,3)"}');
+\echo :LAST_ERROR_SQLSTATE
+\set VERBOSITY terse
+ROLLBACK TO s;
+SELECT id FROM asked WHERE id = 3 FOR KEY SHARE;
+EXECUTE ask('{"(0,3)"}');
+ROLLBACK TO s;
+SELECT id FROM asked WHERE id = 3 FOR SHARE;
+EXECUTE ask('{"(0,3)"}');
+ROLLBACK TO s;
+EXECUTE ask('{"(0,3)"}');
+ROLLBACK TO s;
+UPDATE asked SET n = 5 WHERE id > 2;
+EXECUTE ask('{"(0,3)","(0,4)"}');
+ROLLBACK TO s;
+DELETE FROM asked WHERE ctid = '(0,4)';
+ROLLBACK TO s;
 ROLLBACK;
+-- a snapshot of the transaction says nothing of what was read before
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT ctid FROM asked WHERE id = 1;
+EXECUTE ask('{"(0,1)"}');
+ROLLBACK;
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT ctid FROM asked WHERE id = 1 FOR UPDATE;
+EXECUTE ask('{"(0,1)"}');
+ROLLBACK;
+-- the check of a foreign key locks FOR KEY SHARE only
+CREATE TABLE refers (id int REFERENCES asked) USING zheap;
+BEGIN;
+INSERT INTO refers VALUES (1);
+EXECUTE ask('{"(0,1)"}');
+ROLLBACK;
+DROP TABLE refers;
+-- the change of a row is known after the relcache has forgotten the table
+BEGIN;
+UPDATE asked SET n = 3 WHERE id = 1;
+CREATE INDEX ON asked (n);
+EXECUTE ask('{"(0,1)"}');
+ROLLBACK;
+-- no other session changes a temporary table
+CREATE TEMPORARY TABLE mine (a int) USING zheap;
+INSERT INTO mine VALUES (1), (2);
+UPDATE mine SET a = 0 WHERE ctid = '(0,1)' RETURNING a;
+DO $$ DECLARE r record; BEGIN FOR r IN SELECT ctid FROM mine LOOP UPDATE mine SET a = a + 1 WHERE ctid = r.ctid; END LOOP; END $$;
+DROP TABLE mine;
+-- a stable function reads the table with the snapshot of the statement, unless it is one of the server's
+CREATE FUNCTION victims(many int) RETURNS SETOF tid STABLE LANGUAGE sql AS 'SELECT ctid FROM asked ORDER BY id LIMIT many';
+DELETE FROM asked WHERE ctid IN (SELECT victims(1)) RETURNING id;
+SET zundo_test.place = '(0,2)';
+DELETE FROM asked WHERE ctid = current_setting('zundo_test.place')::tid;
+-- a TID as a lock may have shown it, and others that no row has
+SET enable_seqscan = off;
+SELECT id FROM asked WHERE ctid = '(0,16386)';
+SELECT id FROM asked WHERE ctid IN ('(0,32770)', '(0,49154)', '(7,16386)', '(0,0)', '(0,65535)');
+SELECT id FROM asked WHERE ctid > '(0,16385)' OR ctid BETWEEN '(0,3)' AND '(0,16386)' ORDER BY id;
+SELECT currtid2('asked', '(0,16386)'), currtid2('asked', '(0,2)');
+RESET enable_seqscan;
+DEALLOCATE ask;
+DROP FUNCTION victims;
+DROP TABLE asked;
+-- the locking query may have pruned partitions
+CREATE TABLE parts (id int, k int) PARTITION BY RANGE (k);
+CREATE TABLE parts_a PARTITION OF parts FOR VALUES FROM (0) TO (10) USING zheap;
+CREATE TABLE parts_b PARTITION OF parts FOR VALUES FROM (10) TO (20) USING zheap;
+INSERT INTO parts SELECT g, g FROM generate_series(1, 15) g;
+PREPARE in_part(oid, tid) AS UPDATE parts SET id = id + 1 WHERE tableoid = $1 AND ctid = $2 RETURNING id;
+EXECUTE in_part('parts_a'::regclass, '(0,3)');
+BEGIN;
+SELECT tableoid::regclass, ctid FROM parts WHERE k = 3 FOR UPDATE;
+EXECUTE in_part('parts_a'::regclass, '(0,3)');
+EXECUTE in_part('parts_b'::regclass, '(0,3)');
+ROLLBACK;
+DEALLOCATE in_part;
+DROP TABLE parts;
 SET zundo.allow_ctid_guard = on;
 BEGIN;
 EXECUTE by_tid('(0,1)');
