@@ -2,7 +2,7 @@
  * mvcc/zctid.c - statements that name rows by ctid. Owned here:
  *
  *	(GUARD-3)	a statement that names rows of a table by a ctid from outside
- *				(zctid_outside.h), of which nobody knows when it was read,
+ *				(zctid_outside.c), of which nobody knows when it was read,
  *				changes only those that its transaction has locked FOR SHARE
  *				or stronger, or has written, before. Exceptions: the table is
  *				temporary, or locked against other writers, or
@@ -21,7 +21,6 @@
 #include "common/zundo.h"
 #include "executor/executor.h"
 #include "mvcc/zctid.h"
-#include "mvcc/zctid_outside.h"
 #include "mvcc/zlevel.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
@@ -40,7 +39,6 @@
 typedef struct NamingStatement
 {
 	struct NamingStatement *next;
-	const PlannedStmt *stmt;
 	const EState *estate;
 	List	   *named;			/* tables of which it names rows */
 	List	   *asked;			/* those of them whose rows it changes */
@@ -122,12 +120,13 @@ forget_statement(void *arg)
 static bool
 add_named_tables(PlanState *state, NamingStatement *statement)
 {
-	Bitmapset  *rels = zctid_named_from_outside(statement->stmt, state->plan);
+	const PlannedStmt *stmt = statement->estate->es_plannedstmt;
+	Bitmapset  *rels = zctid_named_from_outside(stmt, state->plan);
 	int			rti = -1;
 
 	while ((rti = bms_next_member(rels, rti)) >= 0)
 		statement->named = list_append_unique_oid(statement->named,
-												  rt_fetch(rti, statement->stmt->rtable)->relid);
+												  rt_fetch(rti, stmt->rtable)->relid);
 	return planstate_tree_walker(state, add_named_tables, statement);
 }
 
@@ -205,7 +204,6 @@ zctid_check_statement(QueryDesc *query, int eflags)
 		return;
 	caller = MemoryContextSwitchTo(estate->es_query_cxt);
 	statement = palloc0(sizeof(NamingStatement));
-	statement->stmt = query->plannedstmt;
 	statement->estate = estate;
 	(void) add_named_tables(query->planstate, statement);
 	foreach(lc, nodes)

@@ -6,6 +6,7 @@
 
 #include "common/zundo.h"
 #include "executor/execdesc.h"
+#include "nodes/plannodes.h"
 #include "utils/rel.h"
 
 /*
@@ -25,6 +26,17 @@ extern void zctid_check_statement(QueryDesc *query, int eflags);
 extern bool zctid_asking;
 extern bool zctid_asks(Relation rel);
 extern void zctid_refuse(Relation rel) zc_noreturn pg_attribute_cold;
+
+/*
+ * zctid_named_from_outside: returns the relations, as numbers in the range
+ * table, of which a condition of this plan node, without its children, says
+ * that their ctid is equal to a value from outside the statement; NULL if there
+ * are none. Outside are constants, parameters of the query, columns in which a
+ * ctid has been stored, and what expressions and functions that do not read
+ * tables make of these, also if it comes as rows. If in doubt, a value is
+ * from inside. May read catalogs.
+ */
+extern Bitmapset *zctid_named_from_outside(const PlannedStmt *stmt, Plan *plan);
 
 /*
  * zctid_is_compared: returns whether a condition of the query of the current

@@ -16,7 +16,7 @@
 #include "catalog/pg_proc.h"
 #include "common/zundo.h"
 #include "miscadmin.h"
-#include "mvcc/zctid_outside.h"
+#include "mvcc/zctid.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/lsyscache.h"
 
@@ -112,15 +112,6 @@ may_read(Oid function, void *context)
 		(volatility == PROVOLATILE_STABLE && function >= FirstNormalObjectId);
 }
 
-/* Returns whether an expression calls such a function. */
-static bool
-calls_reader(Node *node, void *context)
-{
-	return node != NULL &&
-		(check_functions_in_node(node, may_read, context) ||
-		 expression_tree_walker(node, calls_reader, context));
-}
-
 /* Returns the expression of column resno of the plan's result, or NULL. */
 static Node *
 column_of(const Plan *plan, int resno)
@@ -134,7 +125,8 @@ column_of(const Plan *plan, int resno)
 }
 
 /*
- * Returns the plans whose results the plan returns as OUTER_VAR or INNER_VAR.
+ * Returns the plans whose results the plan returns as OUTER_VAR or INNER_VAR,
+ * or the plan of a subquery.
  */
 static List *
 children_of(const Plan *plan, int varno)
@@ -145,6 +137,8 @@ children_of(const Plan *plan, int varno)
 		return ((const Append *) plan)->appendplans;
 	if (IsA(plan, MergeAppend))
 		return ((const MergeAppend *) plan)->mergeplans;
+	if (IsA(plan, SubqueryScan))
+		return list_make1(((const SubqueryScan *) plan)->subplan);
 	if (IsA(plan, RecursiveUnion))
 		return list_make2(outerPlan(plan), innerPlan(plan));
 	return outerPlan(plan) != NULL ? list_make1(outerPlan(plan)) : NIL;
@@ -214,9 +208,6 @@ find_param(Plan *plan, int paramid, ParamSource *source)
 	check_stack_depth();
 	if (node_sets_param(plan, paramid, source))
 		return true;
-	if (IsA(plan, SubqueryScan) &&
-		find_param(((SubqueryScan *) plan)->subplan, paramid, source))
-		return true;
 	foreach(lc, children_of(plan, OUTER_VAR))
 	{
 		if (find_param(lfirst(lc), paramid, source))
@@ -256,9 +247,7 @@ source_of_param(const PlanPlace *place, int paramid)
 /* ---- where a value comes from ---- */
 
 /*
- * Returns whether column resno of the plan's result is from inside. A function
- * may have locked the rows whose ctid it returns, or have read them with the
- * statement's snapshot.
+ * Returns whether column resno of the plan's result is from inside.
  */
 static bool
 column_is_inside(const PlanPlace *from, Plan *plan, int resno)
@@ -268,24 +257,7 @@ column_is_inside(const PlanPlace *from, Plan *plan, int resno)
 
 	if (column != NULL && IsA(column, Const) && ((Const *) column)->constisnull)
 		return true;			/* no row has it */
-	return column == NULL || calls_reader(column, NULL) ||
-		is_inside_walker(column, &place);
-}
-
-/* Returns whether what a scan of functions returns is from inside. */
-static bool
-functions_are_inside(FunctionScan *scan, PlanPlace *place)
-{
-	ListCell   *lc;
-
-	foreach(lc, scan->functions)
-	{
-		Node	   *call = lfirst_node(RangeTblFunction, lc)->funcexpr;
-
-		if (calls_reader(call, NULL) || is_inside_walker(call, place))
-			return true;
-	}
-	return false;
+	return column == NULL || is_inside_walker(column, &place);
 }
 
 /*
@@ -295,7 +267,6 @@ functions_are_inside(FunctionScan *scan, PlanPlace *place)
 static bool
 var_is_inside(const Var *var, PlanPlace *place)
 {
-	Node	   *values;
 	ListCell   *lc;
 
 	check_stack_depth();
@@ -326,13 +297,11 @@ var_is_inside(const Var *var, PlanPlace *place)
 		case T_NamedTuplestoreScan:
 			return false;
 		case T_FunctionScan:
-			return functions_are_inside((FunctionScan *) place->plan, place);
+			return is_inside_walker((Node *) ((FunctionScan *) place->plan)->functions, place);
 		case T_TableFuncScan:
-			values = (Node *) ((TableFuncScan *) place->plan)->tablefunc;
-			return calls_reader(values, NULL) || is_inside_walker(values, place);
+			return is_inside_walker((Node *) ((TableFuncScan *) place->plan)->tablefunc, place);
 		case T_ValuesScan:
-			values = (Node *) ((ValuesScan *) place->plan)->values_lists;
-			return calls_reader(values, NULL) || is_inside_walker(values, place);
+			return is_inside_walker((Node *) ((ValuesScan *) place->plan)->values_lists, place);
 		case T_SubqueryScan:
 		case T_CteScan:
 			return column_is_inside(place, scanned_plan(place), var->varattno);
@@ -341,7 +310,11 @@ var_is_inside(const Var *var, PlanPlace *place)
 	}
 }
 
-/* Returns whether an expression of the plan node depends on such a variable. */
+/*
+ * Returns whether an expression of the plan node depends on such a variable, or
+ * on a function that may have locked the rows, or have read them with the
+ * statement's snapshot.
+ */
 static bool
 is_inside_walker(Node *node, PlanPlace *place)
 {
@@ -356,14 +329,13 @@ is_inside_walker(Node *node, PlanPlace *place)
 		if (((Param *) node)->paramkind != PARAM_EXEC)
 			return true;
 		source = source_of_param(place, ((Param *) node)->paramid);
-		return source.value == NULL || calls_reader(source.value, NULL) ||
-			is_inside_walker(source.value, &source.place);
+		return source.value == NULL || is_inside_walker(source.value, &source.place);
 	}
 	if (IsA(node, Var))
 		return var_is_inside((Var *) node, place);
-	if (IsA(node, SubPlan) || IsA(node, AlternativeSubPlan))
-		return true;
-	return expression_tree_walker(node, is_inside_walker, place);
+	return IsA(node, SubPlan) || IsA(node, AlternativeSubPlan) ||
+		check_functions_in_node(node, may_read, NULL) ||
+		expression_tree_walker(node, is_inside_walker, place);
 }
 
 /*

@@ -384,6 +384,11 @@ DROP TABLE mine;
 -- a stable function reads the table with the snapshot of the statement, unless it is one of the server's
 CREATE FUNCTION victims(many int) RETURNS SETOF tid STABLE LANGUAGE sql AS 'SELECT ctid FROM asked ORDER BY id LIMIT many';
 DELETE FROM asked WHERE ctid IN (SELECT victims(1)) RETURNING id;
+UPDATE asked SET n = n WHERE ctid = (SELECT victims(1)) RETURNING id;
+UPDATE asked SET n = n WHERE ctid = ANY (ARRAY(SELECT victims(2))) RETURNING id;
+CREATE FUNCTION victim() RETURNS tid STABLE LANGUAGE sql AS 'SELECT min(ctid) FROM asked';
+UPDATE asked SET n = n WHERE ctid = victim() RETURNING id;
+DROP FUNCTION victim;
 SET zundo_test.place = '(0,2)';
 DELETE FROM asked WHERE ctid = current_setting('zundo_test.place')::tid;
 -- a TID as a lock may have shown it, and others that no row has
