@@ -93,10 +93,10 @@ override CFLAGS += -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare \
 ifneq ($(findstring clang,$(shell $(CC) --version 2>/dev/null)),)
 # as the server does for its own bitcode: its headers name gnu_printf
 override CFLAGS += -Wno-unknown-warning-option -Wno-ignored-optimization-argument -Wno-ignored-attributes
-else ifeq ($(findstring -fsanitize,$(COPT)),)
+else ifeq ($(findstring -fsanitize,$(COPT))$(findstring --coverage,$(COPT)),)
 # All files optimized as one program take up to 7 % fewer instructions. clang would
-# need another linker, gcc before 10 does not know the option; sanitizers shall
-# report calls as they are written.
+# need another linker, gcc before 10 does not know the option; sanitizers and coverage
+# shall report calls and lines as they are written.
 ONE_PROGRAM = -flto=auto -fno-plt
 override CFLAGS += $(shell echo | $(CC) $(ONE_PROGRAM) -x c -c -o /dev/null - 2>/dev/null && echo $(ONE_PROGRAM))
 endif

@@ -79,7 +79,7 @@ has_server()
 # debian_has MAJOR: succeeds if Debian's server is installed or packaged.
 debian_has() { [ -x "/usr/lib/postgresql/$1/bin/postgres" ] || apt-cache show "postgresql-$1" >/dev/null 2>&1; }
 
-# private_server MAJOR [--release|--sanitize|--valgrind]: prints the bin directory
+# private_server MAJOR [--release|--sanitize|--valgrind|--coverage]: prints the bin directory
 # of a server built by tools/build-postgres. Root's build is in root's home, which
 # the user postgres cannot enter, so it is copied into $work; the copy works because
 # PostgreSQL finds its files relative to its programs. With --sanitize and --valgrind
@@ -88,7 +88,7 @@ private_server()
 {
 	local major=$1 kind=${2:-} name=$1${2:+${2#-}} built copy
 	built=$HOME/.cache/zundo/pg$name
-	case $kind in --sanitize | --valgrind) built=$HOME/.cache/zundo/pg$major kind='' ;; esac
+	case $kind in --sanitize | --valgrind | --coverage) built=$HOME/.cache/zundo/pg$major kind='' ;; esac
 	"$top/tools/build-postgres" $kind "$major" >&2 || die "building PostgreSQL $major failed"
 	if ! am_root && [ "$built" = "$HOME/.cache/zundo/pg$name" ]; then echo "$built/bin"; return; fi
 	copy=$work/pg$name
@@ -145,11 +145,11 @@ choose_server()
 {
 	local version=$1 purpose=$2
 	case $version in
-		15 | 15[asv] | 17 | 17[asv] | 18 | 18[asv] | 19 | 19[asv]) ;;
-		*) usage_error "--pg takes 15, 17, 18, 19, 15a (with assertions), 17s (with sanitizers) or 17v (under valgrind), not '$version'" ;;
+		15 | 15[asvc] | 17 | 17[asvc] | 18 | 18[asvc] | 19 | 19[asvc]) ;;
+		*) usage_error "--pg takes 15, 17, 18, 19, 15a (with assertions), 17s (with sanitizers), 17v (under valgrind) or 17c (counting lines), not '$version'" ;;
 	esac
 	pg=$version
-	major=${version%[asv]}
+	major=${version%[asvc]}
 	prepare_work
 	if [ "$version" = "$(default_major)" ] || { [ "$purpose" = measure ] && [ "$version" = "$major" ] && debian_has "$major"; }; then
 		need_packages "postgresql-$major" "postgresql-server-dev-$major" gcc make liblz4-dev
@@ -164,6 +164,9 @@ choose_server()
 	elif [ "$version" = "${major}v" ]; then
 		need_packages gcc make liblz4-dev valgrind
 		bindir=$(private_server "$major" --valgrind)
+	elif [ "$version" = "${major}c" ]; then
+		need_packages gcc make liblz4-dev lcov
+		bindir=$(private_server "$major" --coverage)
 	else
 		need_packages gcc make liblz4-dev
 		bindir=$(private_server "$major")
@@ -187,10 +190,19 @@ copy_sources()
 {
 	copy=$work/build-$pg
 	mkdir -p "$copy"
-	find "$copy" ! -type d ! -name '*.o' ! -name '*.so' ! -name built-with ! -name .checkout -delete
+	find "$copy" ! -type d ! -name '*.o' ! -name '*.so' ! -name '*.gcno' ! -name built-with ! -name .checkout -delete
 	tar -C "$top" --exclude=./.git --exclude=./bench/results --exclude='*.o' --exclude='*.so' --exclude=./built-with --exclude=__pycache__ -cf - . |
 		tar -C "$copy" -xf - --no-same-owner
 	chmod -R a+rX "$copy"
+}
+
+# build_options: prints the arguments of make that the kind of the chosen server needs.
+build_options()
+{
+	case $pg in
+		*s) echo COPT='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' ;;
+		*c) echo COPT=--coverage ;;
+	esac
 }
 
 # build PURPOSE: compiles zundo for the chosen server in a copy of the sources. With
@@ -208,9 +220,7 @@ build()
 		echo "$top" >"$copy/.checkout"
 	fi
 	say "building for $("$pg_config" --version)"
-	case $pg in
-		*s) options=(COPT='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer') ;;
-	esac
+	mapfile -t options < <(build_options)
 	make -s -C "$copy" -j"$(nproc)" "PG_CONFIG=$pg_config" "ZUNDO_TESTING=$testing" "WERROR=${WERROR:-0}" "${options[@]}" >"$log" 2>&1 || {
 		grep -E 'error|Error|warning' -A4 "$log" | head -40 >&2 || tail -n 30 "$log" >&2
 		die "the build failed; the whole log is $log"

@@ -97,7 +97,7 @@ plan_cost()
 plan_short()
 {
 	local server=$1
-	if asked build && [ ${#names[@]} -eq 0 ] && [ "$server" = "${server%[sv]}" ]; then
+	if asked build && [ ${#names[@]} -eq 0 ] && [ "$server" = "${server%[svc]}" ]; then
 		job "$server" build $heavy part_build
 	fi
 	! asked unit || job "$server" unit $light part_unit
@@ -116,7 +116,7 @@ plan_tap()
 {
 	local item
 	while read -r item; do
-		case $tier:${1%[asv]} in
+		case $tier:${1%[asvc]} in
 			all:17 | one:*) ;;
 			all:19) is_for_newest "$top/t/$item.pl" || continue ;;
 			long:19) ! is_for_newest "$top/t/$item.pl" || continue ;;
@@ -133,7 +133,7 @@ plan_tap()
 plan_random()
 {
 	local item server=$1
-	case $tier:${1%[asv]} in
+	case $tier:${1%[asvc]} in
 		all:19) return ;;
 		all:* | long:*) server=$(with_assertions "$1") ;;
 	esac
@@ -146,7 +146,7 @@ plan_random()
 # assertions.
 plan_core()
 {
-	local suite assertions major=${1%[asv]}
+	local suite assertions major=${1%[asvc]}
 	assertions=$(with_assertions "$1")
 	for suite in regression isolation moved zbtree zbtree-isolation; do
 		case $tier:$major:$suite in
@@ -164,7 +164,7 @@ plan_core()
 # plan_decoding SERVER: adds the tests of decoding, with --long and --part decoding.
 plan_decoding()
 {
-	local item major=${1%[asv]} assertions
+	local item major=${1%[asvc]} assertions
 	assertions=$(with_assertions "$1")
 	[ "$tier" != all ] || return 0
 	case $1 in *[sv]) return 0 ;; esac
@@ -211,6 +211,7 @@ prepare()
 	lock_server
 	bindir_of[$1]=$bindir
 	add_minutes "$1" server "$(seconds_since "$since")"
+	[ $coverage = no ] || need_packages lcov
 	since=$EPOCHREALTIME
 	echo "== zundo on $("$pg_config" --version), $bindir"
 	WERROR=1 build test
@@ -220,6 +221,7 @@ prepare()
 	rm -rf "$work/tap-$pg" "$work/out-$pg"
 	as_server_dir "$work/tap-$pg"
 	as_server_dir "$work/tap-ports"
+	[ $coverage = no ] || count_lines
 	add_minutes "$1" build "$(seconds_since "$since")"
 }
 
@@ -232,23 +234,62 @@ declare -A bindir_of
 use_server()
 {
 	pg=$1
-	major=${1%[asv]}
+	major=${1%[asvc]}
 	bindir=${bindir_of[$1]}
 	copy=$work/build-$pg
 	use_bindir
 }
 
+# Forgets the counts of earlier runs, and lets the server's user write new ones: each
+# process adds its own when it exits. One that is killed does not.
+count_lines()
+{
+	find "$copy" -name '*.gcda' -delete
+	find "$copy" -type d -exec chmod a+w {} +
+}
+
+# Prints what part of the lines the tests have entered, by folder, and compares it with
+# test/coverage if all parts have run. The pages of lcov are in $work/coverage.
+report_coverage()
+{
+	local v infos=() options=()
+	[ ${#parts[@]} -eq 0 ] && [ ${#names[@]} -eq 0 ] && [ "${servers[*]}" = "15c 17c" ] || options=(--no-floors)
+	for v in "${servers[@]}"; do
+		lcov --quiet --capture --no-external --directory "$work/build-$v" --output-file "$work/coverage-$v.info" \
+			>"$work/coverage-$v.log" 2>&1 || true
+		infos+=("$work/coverage-$v.info")
+	done
+	pg=${servers[*]}
+	if python3 "$top/tools/coverage.py" "${options[@]}" "$work/coverage.info" "${infos[@]}"; then
+		result ok coverage
+	else
+		result fail coverage
+	fi
+	genhtml --quiet --output-directory "$work/coverage" "$work/coverage.info" >/dev/null 2>&1 || true
+	echo "  line by line: $work/coverage/index.html; functions that no test enters: ./tools/coverage.py --functions $work/coverage.info"
+}
+
+# coverage_of_all: runs ./zundo test --coverage as one more test of --long.
+coverage_of_all()
+{
+	[ ${#parts[@]} -eq 0 ] && [ ${#names[@]} -eq 0 ] || return 0
+	unlock_servers
+	pg=coverage
+	if "$top/zundo" test --coverage; then result ok coverage; else result fail "./zundo test --coverage"; fi
+}
+
 # parse_test_options ARGUMENT...: sets $versions, $parts, $names, $tier (one, all or
-# long), $moved, $zbtree and $record.
+# long), $moved, $zbtree, $record and $coverage.
 parse_test_options()
 {
 	local part
-	versions=() parts=() names=() tier=one moved=no zbtree=no record=no
+	versions=() parts=() names=() tier=one moved=no zbtree=no record=no coverage=no
 	while [ $# -gt 0 ]; do
 		case $1 in
 			--pg) value_of "$@"; versions+=("$2"); shift 2 ;;
 			--pg=*) versions+=("${1#*=}"); shift ;;
 			--all | --long) tier=${1#--}; shift ;;
+			--coverage) tier=all coverage=yes; shift ;;
 			--quick) parts+=(build unit sql isolation installcheck); shift ;;
 			--core) parts+=(core); shift ;;
 			--moved) moved=yes; shift ;;
@@ -267,6 +308,10 @@ parse_test_options()
 	[ $moved$zbtree = nono ] || { [ $tier = one ] && asked core; } ||
 		usage_error "--moved and --zbtree go with --core"
 	[ $record = no ] || [ "${parts[*]}" = cost ] || usage_error "--record goes with --part cost alone"
+	if [ $coverage = yes ]; then
+		[ ${#versions[@]} -gt 0 ] || versions=(15 17)
+		versions=("${versions[@]/%/c}")
+	fi
 	[ ${#versions[@]} -eq 0 ] || return 0
 	case $tier in
 		one) if asked core || asked decoding; then versions=(15 17 18); else versions=("$(default_major)"); fi ;;
@@ -302,6 +347,8 @@ run_tests()
 	[ $((passed + failed)) -gt 0 ] || die "no test has that name"
 	show_slowest
 	show_minutes
+	[ $coverage = no ] || report_coverage
+	[ $tier != long ] || coverage_of_all
 	for v in "${failures[@]}"; do echo "failed on $v"; done
 	echo "$passed passed, $failed failed"
 	[ $failed -eq 0 ]

@@ -258,8 +258,11 @@ drop_cluster()
 install_test_module()
 {
 	local log=$work/module-$pg.log
-	if ! { make -s -C "$copy/test" "PG_CONFIG=$pg_config" clean all &&
-		"${installer[@]}" make -s -C "$copy/test" "PG_CONFIG=$pg_config" install; } >"$log" 2>&1; then
+	local options
+	mapfile -t options < <(build_options)
+	if ! { make -s -C "$copy/test" "PG_CONFIG=$pg_config" clean &&
+		make -s -C "$copy/test" "PG_CONFIG=$pg_config" "${options[@]}" all &&
+		"${installer[@]}" make -s -C "$copy/test" "PG_CONFIG=$pg_config" "${options[@]}" install; } >"$log" 2>&1; then
 		tail -n 20 "$log"
 		result fail "the module zundo_test does not build"
 		return 1
@@ -364,7 +367,7 @@ random_run()
 random_runs()
 {
 	local f length=1 minutes rounds programs new seed=${ZUNDO_RANDOM_SEED:-20261121}
-	case $tier:${1%[asv]} in
+	case $tier:${1%[asvc]} in
 		one:* | all:17) ;;
 		all:*) length=0.3 ;;
 		long:17) length=5 ;;
@@ -384,7 +387,7 @@ random_runs()
 		"--programs $programs --seed $seed"
 	echo "crashes: crash.py --rounds $rounds"
 	echo "decoded and applied: decoded.py --rounds $(scale 6 $length) --seed $seed"
-	case $tier:${1%[asv]} in
+	case $tier:${1%[asvc]} in
 		long:17)
 			echo "fault points: faults.py"
 			echo "damaged pages: damage.py --trials 1000"
