@@ -97,17 +97,69 @@ typedef struct Collector
 } Collector;
 
 /*
- * zpageview_create: See zpageview.h. The memory for old versions is allocated
- * when it is needed.
+ * The view that was given back last, in TopMemoryContext: nobody uses it. A
+ * view in use is its owner's, so that an error leaves none behind.
  */
-ZPageView *
-zpageview_create(void)
-{
-	ZPageView  *view = palloc(sizeof(ZPageView));
+static ZPageView *spare = NULL;
 
+/*
+ * Where the holder of the view that rests has it; NULL: none rests. Both are
+ * the owner's, so it is forgotten with the view's memory.
+ */
+static ZPageView **resting = NULL;
+
+/* Forgets that the view rests. Callback of its memory context. */
+static void
+forget_resting(void *view)
+{
+	if (resting != NULL && *resting == view)
+		resting = NULL;
+}
+
+/* Takes the view that rests away from its holder, and returns it. */
+static ZPageView *
+take_resting(void)
+{
+	ZPageView  *view = *resting;
+
+	*resting = NULL;
+	resting = NULL;
+	return view;
+}
+
+/* Returns a new view in a memory context of its own, a child of owner. */
+static ZPageView *
+create_view(MemoryContext owner)
+{
+	MemoryContext home = AllocSetContextCreate(owner, "zheap page view", ALLOCSET_SMALL_SIZES);
+	ZPageView  *view = MemoryContextAlloc(home, sizeof(ZPageView));
+
+	view->home = home;
 	view->context = NULL;
 	view->context_used = false;
 	view->arena = NULL;
+	view->gone.func = forget_resting;
+	view->gone.arg = view;
+	MemoryContextRegisterResetCallback(home, &view->gone);
+	return view;
+}
+
+/*
+ * zpageview_take: See zpageview.h. The memory for old versions is allocated
+ * when it is needed; a spare view has kept its arena.
+ */
+ZPageView *
+zpageview_take(MemoryContext owner)
+{
+	ZPageView  *view = spare;
+
+	if (view == NULL && resting != NULL)
+		view = take_resting();
+	spare = NULL;
+	if (view != NULL)
+		MemoryContextSetParent(view->home, owner);
+	else
+		view = create_view(owner);
 	view->nrecords = 0;
 	view->nrows = 0;
 	view->read = NULL;
@@ -115,15 +167,43 @@ zpageview_create(void)
 	return view;
 }
 
-/* zpageview_free: See zpageview.h. */
+/* zpageview_give_back: See zpageview.h. */
 void
-zpageview_free(ZPageView *view)
+zpageview_give_back(ZPageView *view)
 {
+	Assert(view != spare);
+	zpageview_wake(view);
+	if (spare != NULL)
+	{
+		MemoryContextDelete(view->home);
+		return;
+	}
 	if (view->context != NULL)
 		MemoryContextDelete(view->context);
-	if (view->arena != NULL)
-		pfree(view->arena);
-	pfree(view);
+	view->context = NULL;
+	view->context_used = false;
+	MemoryContextSetParent(view->home, TopMemoryContext);
+	spare = view;
+}
+
+/*
+ * zpageview_rest: See zpageview.h. Only one view rests; another one is given
+ * back.
+ */
+void
+zpageview_rest(ZPageView **holder)
+{
+	Assert(*holder != NULL);
+	if (resting != NULL && resting != holder)
+		zpageview_give_back(take_resting());
+	resting = holder;
+}
+
+void
+zpageview_wake(ZPageView *view)
+{
+	if (resting != NULL && *resting == view)
+		resting = NULL;
 }
 
 /*
@@ -137,7 +217,7 @@ arena_space(Collector *c, Size size)
 	if (size > c->arena_left && c->arena == NULL && size <= ARENA_BLOCK)
 	{
 		if (c->view->arena == NULL)
-			c->view->arena = MemoryContextAlloc(GetMemoryChunkContext(c->view), ARENA_BLOCK);
+			c->view->arena = MemoryContextAlloc(c->view->home, ARENA_BLOCK);
 		c->arena = c->view->arena;
 		c->arena_left = ARENA_BLOCK;
 	}
@@ -146,8 +226,8 @@ arena_space(Collector *c, Size size)
 		Size		block = Max(size, ARENA_BLOCK);
 
 		if (c->view->context == NULL)
-			c->view->context = AllocSetContextCreate(GetMemoryChunkContext(c->view),
-													 "zheap page view", ALLOCSET_DEFAULT_SIZES);
+			c->view->context = AllocSetContextCreate(c->view->home, "zheap old versions",
+													 ALLOCSET_DEFAULT_SIZES);
 		c->arena = MemoryContextAlloc(c->view->context, block);
 		c->arena_left = block;
 		c->view->context_used = true;

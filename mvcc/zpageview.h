@@ -16,12 +16,14 @@
 /* All rows of a page that a snapshot sees, in private memory. */
 typedef struct ZPageView
 {
+	MemoryContext home;			/* has the view and all that belongs to it */
+	MemoryContextCallback gone; /* called when home is deleted */
 	MemoryContext context;		/* for old versions; NULL until it is needed;
 								 * reset before a page if the page before has
 								 * used it */
 	bool		context_used;
 	char	   *arena;			/* the first 64 kB for old versions, kept from
-								 * page to page */
+								 * page to page; NULL until it is needed */
 	uint32		nrecords;		/* undo records read through this view so far */
 	int			nrows;
 	OffsetNumber offset[ZHEAP_MAX_OFFSET + 1];
@@ -45,11 +47,22 @@ typedef struct ZPageView
 } ZPageView;
 
 /*
- * zpageview_create: returns an empty view, allocated in CurrentMemoryContext.
- * zpageview_free: frees it with all its memory.
+ * zpageview_take: returns an empty view, whose memory is owner's until it is
+ * given back. It is the backend's spare one, or one that rests, if there is
+ * any.
+ *
+ * zpageview_give_back: makes the view the backend's spare one, or frees it if
+ * there is one. Nobody may use its rows any more.
+ *
+ * zpageview_rest: says that *holder, which has a view, may never use it again:
+ * zpageview_take may take the view away, and sets *holder to NULL then, unless
+ * zpageview_wake was called for it before. *holder lives as long as the view's
+ * owner.
  */
-extern ZPageView *zpageview_create(void);
-extern void zpageview_free(ZPageView *view);
+extern ZPageView *zpageview_take(MemoryContext owner);
+extern void zpageview_give_back(ZPageView *view);
+extern void zpageview_rest(ZPageView **holder);
+extern void zpageview_wake(ZPageView *view);
 
 /*
  * zvis_page: fills view with the rows of buf that snapshot sees, in ascending

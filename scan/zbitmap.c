@@ -112,14 +112,24 @@ bitmap_next_block(TableScanDesc sscan, struct TBMIterateResult *tbmres)
 		return false;
 	select_rows(scan, tbmres->blockno, zscan_read(scan, tbmres->blockno), tbmres->offsets,
 				tbmres->ntuples);
-	return scan->nselected > 0;
+	if (scan->nselected > 0)
+		return true;
+	zscan_rest_view(scan);
+	return false;
 }
 
-/* Returns the next row that bitmap_next_block has selected, in the slot. */
+/*
+ * Returns the next row that bitmap_next_block has selected, in the slot. After
+ * the last one lets the view rest (SCAN-9): the scan is not told which block of
+ * the bitmap is the last. The executor clears the slot or loads another block.
+ */
 static bool
 bitmap_next_tuple(TableScanDesc sscan, struct TBMIterateResult *tbmres, TupleTableSlot *slot)
 {
-	return next_selected((ZScan *) sscan, slot);
+	if (next_selected((ZScan *) sscan, slot))
+		return true;
+	zscan_rest_view((ZScan *) sscan);
+	return false;
 }
 
 /* zbitmap_rewind: See zscan_internal.h. */
@@ -190,6 +200,7 @@ bitmap_next_tuple(TableScanDesc sscan, TupleTableSlot *slot, bool *recheck,
 		if (!BufferIsValid(buf))
 		{
 			ExecClearTuple(slot);
+			zscan_drop_view(scan);
 			return false;
 		}
 		if (result->lossy)

@@ -17,21 +17,36 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/*
- * zscan_view: See zscan_internal.h. Creates the view in the memory of the
- * scan, so that it lives as long.
- */
 ZPageView *
 zscan_view(ZScan *scan)
 {
-	if (scan->view == NULL)
+	if (scan->view != NULL)
+		zpageview_wake(scan->view);
+	else
 	{
-		MemoryContext old = MemoryContextSwitchTo(GetMemoryChunkContext(scan));
-
-		scan->view = zpageview_create();
-		MemoryContextSwitchTo(old);
+		scan->view = zpageview_take(GetMemoryChunkContext(scan));
+		scan->view->nrecords = scan->nrecords;
 	}
 	return scan->view;
+}
+
+void
+zscan_rest_view(ZScan *scan)
+{
+	if (scan->view == NULL)
+		return;
+	scan->nrecords = scan->view->nrecords;
+	zpageview_rest(&scan->view);
+}
+
+void
+zscan_drop_view(ZScan *scan)
+{
+	if (scan->view == NULL)
+		return;
+	scan->nrecords = scan->view->nrecords;
+	zpageview_give_back(scan->view);
+	scan->view = NULL;
 }
 
 void

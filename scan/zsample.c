@@ -45,7 +45,10 @@ analyze_next_block(TableScanDesc sscan, ReadStream *stream)
 	Buffer		buf = read_stream_next_buffer(stream, NULL);
 
 	if (!BufferIsValid(buf))
+	{
+		zscan_drop_view((ZScan *) sscan);
 		return false;
+	}
 	analyze_block((ZScan *) sscan, buf);
 	return true;
 }
@@ -95,7 +98,10 @@ next_sequential_block(ZScan *scan)
 	return zscan_next_block(scan, ForwardScanDirection) ? scan->block : InvalidBlockNumber;
 }
 
-/* Loads the next block of the sample. Returns false at its end. */
+/*
+ * Loads the next block of the sample. Returns false at its end. The executor
+ * has cleared its slot.
+ */
 static bool
 sample_next_block(TableScanDesc sscan, struct SampleScanState *scanstate)
 {
@@ -110,7 +116,11 @@ sample_next_block(TableScanDesc sscan, struct SampleScanState *scanstate)
 	else
 		scan->block = next_sequential_block(scan);
 	if (scan->block == InvalidBlockNumber)
+	{
+		zscan_release(scan);
+		zscan_drop_view(scan);
 		return false;
+	}
 	zscan_load(scan, scan->block);
 	return true;
 }

@@ -41,6 +41,11 @@
  *			most as many passes as heap has row versions on a page. Not
  *			asserted: t/012_apply has rows that change while an apply worker
  *			reads their page.
+ *	SCAN-9	a scan that has returned its last row has no view, since a
+ *			statement over many tables ends their scans only when it ends
+ *			itself. The view becomes the backend's spare one, which the next
+ *			scan takes. A bitmap scan up to 17 is not told its end: after each
+ *			block the next scan may take its view.
  */
 #include "postgres.h"
 
@@ -188,8 +193,7 @@ zheap_scan_end(TableScanDesc sscan)
 		FreeAccessStrategy(scan->strategy);
 	if (sscan->rs_flags & SO_TEMP_SNAPSHOT)
 		UnregisterSnapshot(sscan->rs_snapshot);
-	if (scan->view != NULL)
-		zpageview_free(scan->view);
+	zscan_drop_view(scan);
 	if (scan->version != NULL)
 		pfree(scan->version);
 	zdoubt_end(&scan->doubt);
@@ -346,9 +350,21 @@ next_item(ZScan *scan, ScanDirection direction)
 		if (scan->nitems > 0)
 			return true;
 	}
+	return false;
+}
+
+/*
+ * Puts the scan, which has no more rows in this direction, before its first
+ * block again, clears slot, and gives the view back.
+ */
+static void
+finish(ZScan *scan, TupleTableSlot *slot)
+{
+	scan->inited = false;
 	scan->nitems = 0;
 	zscan_release(scan);
-	return false;
+	ExecClearTuple(slot);
+	zscan_drop_view(scan);
 }
 
 /* Returns whether the row in slot satisfies the scan's keys. */
@@ -392,7 +408,7 @@ next_row(ZScan *scan, ScanDirection direction, TupleTableSlot *slot)
 		if (found && keys_match(&scan->base, slot))
 			return true;
 	}
-	ExecClearTuple(slot);
+	finish(scan, slot);
 	return false;
 }
 
@@ -430,7 +446,10 @@ zheap_scan_getnextslot(TableScanDesc sscan, ScanDirection direction, TupleTableS
 		return false;
 	}
 	if (!next_row(scan, direction, slot))
+	{
+		Assert(scan->view == NULL); /* SCAN-9 */
 		return false;
+	}
 	pgstat_count_heap_getnext(sscan->rs_rd);
 	return true;
 }
@@ -474,7 +493,7 @@ zheap_scan_getnextslot_tidrange(TableScanDesc sscan, ScanDirection direction, Tu
 		if (forward ? above : below)
 			break;
 	}
-	ExecClearTuple(slot);
+	finish(scan, slot);
 	return false;
 }
 

@@ -51,7 +51,9 @@ typedef struct ZScan
 	XLogRecPtr	lsn;			/* by_row: of the page when it was looked at
 								 * last (SCAN-8) */
 	int			passes;			/* by_row: over the page */
-	ZPageView  *view;			/* NULL until the first block is loaded */
+	ZPageView  *view;			/* NULL before a block is loaded, and after
+								 * the last row (SCAN-9) */
+	uint32		nrecords;		/* undo records read by views given back */
 	Buffer		buf;			/* by_row: pinned block */
 	ZVersion   *version;		/* by_row */
 	ItemPointerData mintid;		/* TID range scans */
@@ -102,10 +104,18 @@ zscan_reads_only(Relation rel, Snapshot snapshot, uint32 flags)
 }
 
 /*
- * zscan_view: returns the scan's page view, which it creates in the scan's own
- * memory on first use.
+ * zscan_view: returns the scan's page view, which it takes if the scan has
+ * none. The view's memory is that of the scan.
+ *
+ * zscan_drop_view: gives the view back if the scan has one (SCAN-9). The slot
+ * that showed its rows has been cleared, or is not read any more.
+ *
+ * zscan_rest_view: lets the next scan take the view if this one does not need
+ * it again (SCAN-9). Slots are not read any more, as above.
  */
 extern ZPageView *zscan_view(ZScan *scan);
+extern void zscan_drop_view(ZScan *scan);
+extern void zscan_rest_view(ZScan *scan);
 
 /*
  * zscan_next_block: moves to the next block in this direction; returns false
