@@ -428,17 +428,19 @@ extern PGDLLEXPORT void _PG_init(void);
  */
 #if PG_VERSION_NUM < 180000
 #define zc_vacuum_delay_point() vacuum_delay_point()
-#define zc_update_relstats(rel, pages, tuples, allvisible, hasindex, frozenxid, minmulti) \
+#define zc_update_relstats(rel, pages, tuples, allvisible, hasindex, frozenxid, minmulti, \
+						   frozenxid_updated, minmulti_updated) \
 	vac_update_relstats(rel, pages, tuples, allvisible, hasindex, frozenxid, minmulti, \
-						NULL, NULL, false)
+						frozenxid_updated, minmulti_updated, false)
 #define zc_report_vacuum(rel, live, dead, start) \
 	((void) (start), \
 	 pgstat_report_vacuum(RelationGetRelid(rel), (rel)->rd_rel->relisshared, live, dead))
 #else
 #define zc_vacuum_delay_point() vacuum_delay_point(false)
-#define zc_update_relstats(rel, pages, tuples, allvisible, hasindex, frozenxid, minmulti) \
+#define zc_update_relstats(rel, pages, tuples, allvisible, hasindex, frozenxid, minmulti, \
+						   frozenxid_updated, minmulti_updated) \
 	vac_update_relstats(rel, pages, tuples, allvisible, 0, hasindex, frozenxid, minmulti, \
-						NULL, NULL, false)
+						frozenxid_updated, minmulti_updated, false)
 #if PG_VERSION_NUM < 190000
 #define zc_report_vacuum(rel, live, dead, start) \
 	pgstat_report_vacuum(RelationGetRelid(rel), (rel)->rd_rel->relisshared, live, dead, start)
@@ -468,12 +470,43 @@ extern PGDLLEXPORT void _PG_init(void);
 #define zc_vacuum_set_urgent() (VacuumFailsafeActive = true)
 #endif
 
-/* 17 renamed VACUUM's counter of dead line pointers, and counts indexes. */
+/*
+ * In what the server's vacuum reports, 18 renamed misses of the cache, and
+ * tells how many pages became all-visible, how often the WAL buffers were
+ * full, and, if asked to, the time of the cost delays. Files that use these
+ * include commands/progress.h, executor/instrument.h and
+ * utils/backend_status.h.
+ */
+#if PG_VERSION_NUM < 180000
+#define ZC_BUFFER_READS "misses"
+#define ZC_TELLS_VISIBLE_PAGES false
+#define zc_append_wal_buffers_full(buf, wal) ((void) 0)
+#define zc_append_delay_time(buf) ((void) 0)
+#else
+#define ZC_BUFFER_READS "reads"
+#define ZC_TELLS_VISIBLE_PAGES true
+#define zc_append_wal_buffers_full(buf, wal) \
+	appendStringInfo(buf, ", %lld buffers full", (long long) (wal)->wal_buffers_full)
+#define zc_append_delay_time(buf) \
+	do { \
+		if (track_cost_delay_timing) \
+			appendStringInfo(buf, "delay time: %.3f ms\n", \
+							 (double) MyBEEntry->st_progress_param[PROGRESS_VACUUM_DELAY_TIME] / \
+							 1000000.0); \
+	} while (0)
+#endif
+
+/*
+ * 17 renamed VACUUM's counter of dead line pointers, tells their memory instead
+ * of their greatest number, and counts indexes.
+ */
 #if PG_VERSION_NUM < 170000
 #define ZC_PROGRESS_DEAD_ITEMS PROGRESS_VACUUM_NUM_DEAD_TUPLES
+#define ZC_PROGRESS_MAX_DEAD PROGRESS_VACUUM_MAX_DEAD_TUPLES
 #define zc_progress_indexes(total, done) ((void) 0)
 #else
 #define ZC_PROGRESS_DEAD_ITEMS PROGRESS_VACUUM_NUM_DEAD_ITEM_IDS
+#define ZC_PROGRESS_MAX_DEAD PROGRESS_VACUUM_MAX_DEAD_TUPLE_BYTES
 #define zc_progress_indexes(total, done) \
 	(pgstat_progress_update_param(PROGRESS_VACUUM_INDEXES_TOTAL, total), \
 	 pgstat_progress_update_param(PROGRESS_VACUUM_INDEXES_PROCESSED, done))

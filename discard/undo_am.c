@@ -135,7 +135,7 @@ undo_vacuum(Relation rel, ZC_VACUUM_PARAMS * params, BufferAccessStrategy strate
 	frozen = zxid_to_xid(zu_freeze_limit());
 	zc_update_relstats(rel, zrel_nblocks(rel), 0, 0, false,
 					   TransactionIdIsNormal(frozen) ? frozen : InvalidTransactionId,
-					   InvalidMultiXactId);
+					   InvalidMultiXactId, NULL, NULL);
 }
 
 static bool

@@ -205,13 +205,13 @@ set_visible(Relation rel, Buffer buf, Buffer map)
 	return true;
 }
 
-void
+bool
 zvismap_mark(Relation rel, Buffer buf, Buffer map)
 {
 	Page		page = BufferGetPage(buf);
 
-	if (!PageIsNew(page) && shows_all(rel, BufferGetBlockNumber(buf), page))
-		(void) set_visible(rel, buf, map);
+	return !PageIsNew(page) && shows_all(rel, BufferGetBlockNumber(buf), page) &&
+		set_visible(rel, buf, map);
 }
 
 /* ---- by readers ---- */

@@ -27,9 +27,10 @@ extern void zvismap_clear(Relation rel, Buffer buf);
 /*
  * zvismap_mark: sets the bit of buf's page, which is exclusively locked, in
  * the visibility map if VMAP-1 allows it; WAL-logged. map is the map's page,
- * pinned by visibilitymap_pin. For VACUUM.
+ * pinned by visibilitymap_pin. Returns false if the bit is not set now, or was
+ * set before. For VACUUM.
  */
-extern void zvismap_mark(Relation rel, Buffer buf, Buffer map);
+extern bool zvismap_mark(Relation rel, Buffer buf, Buffer map);
 
 /*
  * zvismap_after_read: sets the bit of buf's page if VMAP-1 and VMAP-5 allow

@@ -144,7 +144,7 @@ sub blocks_read
 {
 	my ($want, $name, $option) = @_;
 	my ($rc, $out, $err) = $node->psql('postgres', 'SELECT zundo.discard(); VACUUM (VERBOSE' . (defined $option ? ", $option" : '') . ') big');
-	is($err =~ /(\d+) read/ ? $1 : "nothing: $err", $want, "$name: blocks read");
+	is($err =~ /(\d+) scanned \(/ ? $1 : "nothing: $err", $want, "$name: blocks read");
 	is(sql("SELECT * FROM zundo.check('big')"), '', "$name: zundo.check");
 	is(sql("SELECT relallvisible = relpages, abs(reltuples - (SELECT count(*) FROM big)) < 200 FROM pg_class WHERE relname = 'big'"), 't|t', "$name: statistics");
 	return;

@@ -12,8 +12,10 @@
  */
 #include "postgres.h"
 
+#include "commands/progress.h"
 #include "commands/vacuum.h"
 #include "page/zpage.h"
+#include "pgstat.h"
 #include "storage/bufmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -69,6 +71,16 @@ zdead_note(ZDead *dead, BlockNumber block, OffsetNumber *offsets, int n)
 	Assert(n > 0 && n <= ZHEAP_MAX_OFFSET);
 	TidStoreSetBlockOffsets(dead->store, block, offsets, n);
 	dead->info->num_items += n;
+	pgstat_progress_update_param(PROGRESS_VACUUM_DEAD_TUPLE_BYTES,
+								 TidStoreMemoryUsage(dead->store));
+	pgstat_progress_update_param(ZC_PROGRESS_DEAD_ITEMS, dead->info->num_items);
+}
+
+/* Returns the limit as the progress report has it, in bytes. */
+static int64
+shown_limit(const ZDead *dead)
+{
+	return dead->info->max_bytes;
 }
 
 bool
@@ -168,6 +180,14 @@ zdead_note(ZDead *dead, BlockNumber block, OffsetNumber *offsets, int n)
 	Assert(dead->items->num_items + n <= dead->items->max_items);
 	for (int i = 0; i < n; i++, dead->items->num_items++)
 		ItemPointerSet(&dead->items->items[dead->items->num_items], block, offsets[i]);
+	pgstat_progress_update_param(ZC_PROGRESS_DEAD_ITEMS, dead->items->num_items);
+}
+
+/* Returns the limit as the progress report has it, in line pointers. */
+static int64
+shown_limit(const ZDead *dead)
+{
+	return dead->items->max_items;
 }
 
 bool
@@ -257,6 +277,7 @@ zdead_begin(Relation rel, Relation *indexes, int nindexes, int nworkers, int kil
 		use_parallel_store(dead);
 	else
 		create_store(dead, limit);
+	pgstat_progress_update_param(ZC_PROGRESS_MAX_DEAD, shown_limit(dead));
 	return dead;
 }
 

@@ -16,8 +16,9 @@ typedef struct ZDead ZDead;
  * workers, 0 as many as the server finds useful, n at most n. If the server
  * starts any, the session is in parallel mode until zdead_end, in which it can
  * neither get a transaction id nor update a catalog. verbose: report the
- * workers to the client. Raises a WARNING if workers are requested for a
- * temporary table.
+ * workers to the client. Tells the progress report the limit, as zdead_note
+ * does the number. Raises a WARNING if workers are requested for a temporary
+ * table.
  */
 extern ZDead *zdead_begin(Relation rel, Relation *indexes, int nindexes, int nworkers,
 						  int kilobytes, bool verbose, BufferAccessStrategy strategy);

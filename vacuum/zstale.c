@@ -381,9 +381,11 @@ zstale_clean_index(ZStale *stale, IndexVacuumInfo *info, IndexBulkDeleteResult *
  * Changes of unlogged tables set the LSN as well (zchange.c). A temporary
  * table is changed by its own session only, which runs this VACUUM.
  */
-void
+BlockNumber
 zstale_clear(ZStale *stale, BufferAccessStrategy strategy, Buffer *map)
 {
+	BlockNumber visible = 0;
+
 	Assert(RelationNeedsWAL(stale->rel) ||
 		   stale->rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT);
 	for (int i = 0; i < stale->nblocks; i++)
@@ -407,8 +409,9 @@ zstale_clear(ZStale *stale, BufferAccessStrategy strategy, Buffer *map)
 		if (PageGetLSN(page) == b->lsn && zpage_is_valid(page))
 		{
 			zheap_clear_stale(stale->rel, buf, offsets, n);
-			zvismap_mark(stale->rel, buf, *map);
+			visible += zvismap_mark(stale->rel, buf, *map) ? 1 : 0;
 		}
 		UnlockReleaseBuffer(buf);
 	}
+	return visible;
 }

@@ -47,8 +47,8 @@ extern IndexBulkDeleteResult *zstale_clean_index(ZStale *stale, IndexVacuumInfo 
  * entry any more (ZBTREE-9), and sets their pages' bit in the visibility map
  * where possible. On entry zstale_clean_index has run for all zbtree indexes of
  * the table. *map is a pinned page of the visibility map, or InvalidBuffer, on
- * entry and on return.
+ * entry and on return. Returns how many bits were set.
  */
-extern void zstale_clear(ZStale *stale, BufferAccessStrategy strategy, Buffer *map);
+extern BlockNumber zstale_clear(ZStale *stale, BufferAccessStrategy strategy, Buffer *map);
 
 #endif

@@ -29,6 +29,10 @@
  *	VACUUM-3	relfrozenxid is only set to values that zu_freeze_limit
  *				returns. Not asserted: the value is taken from that function
  *				and nothing else.
+ *	VACUUM-5	Rows are counted as if changes in progress had not happened, as
+ *		heap and ANALYZE do: their transaction adds them when it commits.
+ *		Not asserted: a transaction may end while its rows are counted;
+ *		isolation/specs/vacuum-counts compares the counts with heap's.
  *	VACUUM-4	A block whose bit in the visibility map is set (VMAP-1 in
  *		dml/README.md) need not be read: all its rows are live, no other line
  *		pointer is in use, all its changes have committed, and it has no
@@ -43,14 +47,15 @@
 #include "access/multixact.h"
 #include "access/visibilitymap.h"
 #include "catalog/storage.h"
-#include "commands/dbcommands.h"
 #include "commands/progress.h"
 #include "commands/vacuum.h"
 #include "common/fault.h"
 #include "discard/discard.h"
 #include "dml/zdml.h"
 #include "miscadmin.h"
+#include "mvcc/zpageview.h"
 #include "mvcc/zvis.h"
+#include "mvcc/zxid.h"
 #include "mvcc/zvismap.h"
 #include "pgstat.h"
 #include "portability/instr_time.h"
@@ -61,12 +66,12 @@
 #include "storage/lmgr.h"
 #include "storage/procarray.h"
 #include "undo/undo_temp.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 #include "vacuum/zdead.h"
 #include "vacuum/zstale.h"
+#include "vacuum/zvacreport.h"
 #include "vacuum/zvacuum.h"
 #include "zbtree/zbtree.h"
 
@@ -129,25 +134,18 @@ typedef struct ZVacuum
 	bool		may_skip;		/* all-visible blocks */
 	bool		urgent;			/* older than vacuum_failsafe_age */
 	BlockNumber nblocks;
-	BlockNumber nread;			/* blocks that were not skipped */
 	BlockNumber last_used;		/* 1 + the last block found not empty */
 	Buffer		map;			/* pinned page of the visibility map */
 	BlockNumber fsm_done;		/* upper levels of the free space map are done
 								 * up to here */
 	ZDead	   *dead;			/* noted line pointers */
-	BlockNumber dead_blocks;	/* blocks with noted line pointers */
-	BlockNumber last_dead;		/* the last such block */
+	BlockNumber last_dead;		/* the last block with noted line pointers */
 	ZStale	   *stale;			/* noted rows with stale index keys */
-	BlockNumber stale_blocks;	/* blocks with such rows */
-	/* results */
-	double		live_rows;
-	double		dead_rows;		/* that remain */
-	double		removed;
-	int64		undone;
-	int			index_passes;
+	ZPageView  *view;			/* to count the rows of pages with changes in
+								 * progress; NULL until it is needed */
 	int64		nfreed;			/* blocks done by this second pass */
-	int64		bypassed;		/* noted line pointers not freed */
-	BlockNumber truncated;
+	ZVacuumFigures done;		/* of dead line pointers and stale keys, what
+								 * the first pass has found */
 } ZVacuum;
 
 /* Returns how many kilobytes the noted line pointers may take. */
@@ -174,9 +172,9 @@ index_info(ZVacuum *vac, int i, bool estimated)
 	info.index = vac->indexes[i];
 	zc_set_heaprel(&info, vac->rel);
 	info.analyze_only = false;
-	info.estimated_count = estimated || vac->nread < vac->nblocks;
+	info.estimated_count = estimated || vac->done.scanned < vac->nblocks;
 	info.message_level = DEBUG2;
-	info.num_heap_tuples = estimated ? Max(vac->rel->rd_rel->reltuples, 0) : vac->live_rows;
+	info.num_heap_tuples = estimated ? Max(vac->rel->rd_rel->reltuples, 0) : vac->done.live_rows;
 	info.strategy = vac->strategy;
 	return info;
 }
@@ -253,13 +251,12 @@ free_block_items(BlockNumber block, const OffsetNumber *noted, int nnoted, void 
 	for (int i = 0; i < nnoted; i++)
 		if (noted[i] <= PageGetMaxOffsetNumber(page) && ItemIdIsDead(PageGetItemId(page, noted[i])))
 			offsets[n++] = noted[i];
-	n = zheap_make_unused(vac->rel, buf, offsets, n);
-	zvismap_mark(vac->rel, buf, vac->map);
+	(void) zheap_make_unused(vac->rel, buf, offsets, n);
+	vac->done.visible += zvismap_mark(vac->rel, buf, vac->map) ? 1 : 0;
 	if (!page_is_empty(page))
 		vac->last_used = Max(vac->last_used, block + 1);
 	space = page_free_space(page);
 	UnlockReleaseBuffer(buf);
-	vac->removed += n;
 	RecordPageWithFreeSpace(vac->rel, block, space);
 	pgstat_progress_update_param(PROGRESS_VACUUM_HEAP_BLKS_VACUUMED, ++vac->nfreed);
 }
@@ -281,7 +278,7 @@ leave_noted(ZVacuum *vac)
 	if (zdead_count(vac->dead) == 0)
 		return;
 	vac->last_used = Max(vac->last_used, vac->last_dead + 1);
-	vac->bypassed += zdead_count(vac->dead);
+	vac->done.indexes = vac->urgent ? ZVACUUM_FAILSAFE : ZVACUUM_BYPASSED;
 	zdead_empty(vac->dead);
 }
 
@@ -301,6 +298,7 @@ is_urgent(ZVacuum *vac)
 		return vac->urgent;
 	vac->urgent = true;
 	vac->clean_indexes = vac->finish_indexes = vac->may_truncate = false;
+	vac->done.indexes = ZVACUUM_FAILSAFE;
 	vac->strategy = NULL;
 	zc_vacuum_set_urgent();
 	VacuumCostActive = false;
@@ -328,7 +326,8 @@ clean_indexes(ZVacuum *vac)
 		return false;
 	zc_progress_indexes(vac->nindexes, 0);
 	if (zdead_is_parallel(vac->dead))
-		zdead_clean_together(vac->dead, Max(vac->rel->rd_rel->reltuples, 0), vac->index_passes);
+		zdead_clean_together(vac->dead, Max(vac->rel->rd_rel->reltuples, 0),
+							 vac->done.index_passes);
 	else
 		for (int i = 0; i < vac->nindexes; i++)
 		{
@@ -340,7 +339,8 @@ clean_indexes(ZVacuum *vac)
 			zc_progress_indexes(vac->nindexes, i + 1);
 		}
 	zc_progress_indexes(0, 0);
-	pgstat_progress_update_param(PROGRESS_VACUUM_NUM_INDEX_VACUUMS, ++vac->index_passes);
+	vac->done.indexes = ZVACUUM_CLEANED;
+	pgstat_progress_update_param(PROGRESS_VACUUM_NUM_INDEX_VACUUMS, ++vac->done.index_passes);
 	return true;
 }
 
@@ -372,7 +372,7 @@ clean_stale(ZVacuum *vac)
 			vac->index_stats[i] = stats;
 	}
 	ZUNDO_FAULT("keys-cleaned");
-	zstale_clear(vac->stale, vac->strategy, &vac->map);
+	vac->done.visible += zstale_clear(vac->stale, vac->strategy, &vac->map);
 }
 
 /*
@@ -406,9 +406,9 @@ clean_noted(ZVacuum *vac)
 static void
 clean_rest(ZVacuum *vac)
 {
-	if (vac->may_bypass && vac->index_passes == 0 &&
-		vac->dead_blocks < vac->nblocks * BYPASS_FRACTION &&
-		vac->stale_blocks < Max(vac->nblocks * BYPASS_FRACTION, 1) &&
+	if (vac->may_bypass && vac->done.index_passes == 0 &&
+		vac->done.dead_blocks < vac->nblocks * BYPASS_FRACTION &&
+		vac->done.stale_blocks < Max(vac->nblocks * BYPASS_FRACTION, 1) &&
 		zdead_count(vac->dead) * (int64) sizeof(ItemPointerData) < BYPASS_BYTES)
 		leave_noted(vac);
 	else
@@ -418,11 +418,75 @@ clean_rest(ZVacuum *vac)
 /* ---- first pass ---- */
 
 /*
- * Counts the rows of a pruned page, which is locked exclusively, and notes its
- * dead line pointers. If there are no indexes, frees them at once.
+ * Returns whether a transaction in progress has changed rows of the page, which
+ * is locked.
+ */
+static bool
+has_change_in_progress(Relation rel, BlockNumber block, Page page)
+{
+	static ZSlotView slots;
+
+	zslots_copy(rel, block, page, &slots);
+	for (int s = 1; s <= slots.n; s++)
+	{
+		ZXid		xid = ZSLOT_XID(&slots.s[s]);
+
+		if (slots.s[s].ptr != InvalidUndoPtr && xid >= slots.oldest && !(xid & ZXID_LOST) &&
+			zxid_status_at(xid, slots.oldest) == ZXID_IN_PROGRESS)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Counts the rows of a pruned page, which is locked exclusively, as they stand
+ * there. Line pointers that are LP_DEAD count as neither live nor dead, as in
+ * heap: this vacuum removes them, or leaves them deliberately.
  */
 static void
-look_at_items(ZVacuum *vac, Buffer buf, BlockNumber block)
+count_rows(ZVacuum *vac, Page page)
+{
+	OffsetNumber maxoff = Min(PageGetMaxOffsetNumber(page), ZHEAP_MAX_OFFSET);
+
+	for (OffsetNumber off = FirstOffsetNumber; off <= maxoff; off++)
+	{
+		ItemId		lp = PageGetItemId(page, off);
+
+		if (ItemIdIsNormal(lp) && ZH_LIVE(zheader_get(zpage_row(page, lp))))
+			vac->done.live_rows += 1;
+		else if (ItemIdIsUsed(lp) && !ItemIdIsDead(lp))
+			vac->done.dead_rows += 1;
+	}
+}
+
+/*
+ * Counts the rows of a page with changes in progress as if these had not
+ * happened (VACUUM-5): their transaction reports them when it commits. buf is
+ * pinned and not locked.
+ */
+static void
+count_committed_rows(ZVacuum *vac, Buffer buf)
+{
+	int			ndead = 0;
+	Page		page;
+
+	Assert(zc_buffer_unlocked(buf));
+	if (vac->view == NULL)
+		vac->view = zpageview_take(CurrentMemoryContext);
+	zvis_page(vac->rel, buf, SnapshotSelf, vac->view);
+	page = vac->view->page.data;
+	for (OffsetNumber off = FirstOffsetNumber; off <= PageGetMaxOffsetNumber(page); off++)
+		ndead += ItemIdIsDead(PageGetItemId(page, off)) ? 1 : 0;
+	vac->done.live_rows += vac->view->nrows;
+	vac->done.dead_rows += vac->view->dead_rows - ndead;
+}
+
+/*
+ * Notes the dead line pointers of a pruned page, which is locked exclusively.
+ * If there are no indexes, frees them at once.
+ */
+static void
+note_dead(ZVacuum *vac, Buffer buf, BlockNumber block)
 {
 	Page		page = BufferGetPage(buf);
 	OffsetNumber dead[ZHEAP_MAX_OFFSET];
@@ -431,44 +495,37 @@ look_at_items(ZVacuum *vac, Buffer buf, BlockNumber block)
 
 	Assert(zc_buffer_exclusive(buf));
 	for (OffsetNumber off = FirstOffsetNumber; off <= maxoff; off++)
-	{
-		ItemId		lp = PageGetItemId(page, off);
-
-		if (ItemIdIsDead(lp))
+		if (ItemIdIsDead(PageGetItemId(page, off)))
 			dead[ndead++] = off;
-		else if (ItemIdIsNormal(lp) && ZH_LIVE(zheader_get(zpage_row(page, lp))))
-			vac->live_rows += 1;
-		else if (ItemIdIsUsed(lp))
-			vac->dead_rows += 1;
-	}
 	if (ndead == 0)
 		return;
+	vac->done.dead_blocks++;
+	vac->done.dead_items += ndead;
 	if (vac->nindexes == 0)
-	{
-		int			removed = zheap_make_unused(vac->rel, buf, dead, ndead);
-
-		vac->removed += removed;
-		vac->dead_rows += ndead - removed;
-	}
+		(void) zheap_make_unused(vac->rel, buf, dead, ndead);
 	else if (vac->clean_indexes)
 	{
 		zdead_note(vac->dead, block, dead, ndead);
-		vac->dead_blocks++;
 		vac->last_dead = block;
 	}
-	else
-		vac->dead_rows += ndead;
 }
 
-/* Returns the number of line pointers in use. */
+/*
+ * Returns the number of line pointers of rows, and of what is left of rows,
+ * that are not LP_DEAD.
+ */
 static int
-used_items(Page page)
+count_items(Page page)
 {
 	int			n = 0;
 	OffsetNumber maxoff = PageGetMaxOffsetNumber(page);
 
 	for (OffsetNumber off = FirstOffsetNumber; off <= maxoff; off++)
-		n += ItemIdIsUsed(PageGetItemId(page, off)) ? 1 : 0;
+	{
+		ItemId		lp = PageGetItemId(page, off);
+
+		n += ItemIdIsUsed(lp) && !ItemIdIsDead(lp) ? 1 : 0;
+	}
 	return n;
 }
 
@@ -483,32 +540,39 @@ vacuum_block(ZVacuum *vac, BlockNumber block)
 	Page		page = BufferGetPage(buf);
 	Size		space;
 	bool		noted = false;
+	bool		unfinished = false;
 
 	visibilitymap_pin(vac->rel, block, &vac->map);
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	if (!PageIsNew(page))
 	{
 		int64		before = zdead_count(vac->dead);
-		int			used;
+		int			items;
 
 		if (!zpage_is_valid(page))
 			zvis_corrupt_page(vac->rel, block, page, InvalidOffsetNumber);
-		vac->undone += zrollback_page(buf, vac->rel);
+		vac->done.undone += zrollback_page(buf, vac->rel);
 		(void) zoverflow_release(vac->rel, buf);
-		used = used_items(page);
+		items = count_items(page);
 		zheap_prune_page(vac->rel, buf);
-		vac->removed += used - used_items(page);
-		look_at_items(vac, buf, block);
+		vac->done.rows_removed += items - count_items(page);
+		unfinished = has_change_in_progress(vac->rel, block, page);
+		if (!unfinished)
+			count_rows(vac, page);
+		note_dead(vac, buf, block);
 		noted = zdead_count(vac->dead) > before;
-		zvismap_mark(vac->rel, buf, vac->map);
+		vac->done.visible += zvismap_mark(vac->rel, buf, vac->map) ? 1 : 0;
 		if (vac->clean_indexes && zstale_note(vac->stale, buf))
-			vac->stale_blocks++;
+			vac->done.stale_blocks++;
 	}
 	/* a page with noted items is tested when they have been freed */
 	if (!noted && !page_is_empty(page))
 		vac->last_used = Max(vac->last_used, block + 1);
 	space = page_free_space(page);
-	UnlockReleaseBuffer(buf);
+	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+	if (unfinished)
+		count_committed_rows(vac, buf);
+	ReleaseBuffer(buf);
 	record_free_space(vac, block, space);
 }
 
@@ -559,13 +623,13 @@ scan_table(ZVacuum *vac)
 			pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_SCAN_HEAP);
 		}
 		vacuum_block(vac, block);
-		vac->nread++;
+		vac->done.scanned++;
 		pgstat_progress_update_param(PROGRESS_VACUUM_HEAP_BLKS_SCANNED, block + 1);
-		pgstat_progress_update_param(ZC_PROGRESS_DEAD_ITEMS, zdead_count(vac->dead));
 	}
-	vac->live_rows = vac_estimate_reltuples(vac->rel, vac->nblocks, vac->nread, vac->live_rows);
+	vac->done.live_rows = vac_estimate_reltuples(vac->rel, vac->nblocks, vac->done.scanned,
+												 vac->done.live_rows);
 	clean_rest(vac);
-	FreeSpaceMapVacuumRange(vac->rel, vac->index_passes > 0 ? 0 : vac->fsm_done, vac->nblocks);
+	FreeSpaceMapVacuumRange(vac->rel, vac->done.index_passes > 0 ? 0 : vac->fsm_done, vac->nblocks);
 }
 
 /* Calls amvacuumcleanup of every index. */
@@ -575,8 +639,8 @@ finish_indexes(ZVacuum *vac)
 	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_INDEX_CLEANUP);
 	zc_progress_indexes(vac->nindexes, 0);
 	if (zdead_is_parallel(vac->dead))
-		zdead_finish_together(vac->dead, vac->live_rows, vac->index_passes,
-							  vac->nread < vac->nblocks);
+		zdead_finish_together(vac->dead, vac->done.live_rows, vac->done.index_passes,
+							  vac->done.scanned < vac->nblocks);
 	else
 		for (int i = 0; i < vac->nindexes; i++)
 		{
@@ -598,7 +662,7 @@ update_index_statistics(ZVacuum *vac)
 
 		if (stats != NULL && !stats->estimated_count)
 			zc_update_relstats(vac->indexes[i], stats->num_pages, stats->num_index_tuples, 0, false,
-							   InvalidTransactionId, InvalidMultiXactId);
+							   InvalidTransactionId, InvalidMultiXactId, NULL, NULL);
 	}
 }
 
@@ -636,7 +700,12 @@ find_tail(ZVacuum *vac, BlockNumber nblocks)
 		CHECK_FOR_INTERRUPTS();
 		if (nblocks % TRUNCATE_CHECK_BLOCKS == 0 &&
 			LockHasWaitersRelation(vac->rel, AccessExclusiveLock))
+		{
+			ereport(vac->level,
+					(errmsg("table \"%s\": suspending truncate due to conflicting lock request",
+							RelationGetRelationName(vac->rel))));
 			break;
+		}
 		buf = ReadBufferExtended(vac->rel, MAIN_FORKNUM, nblocks - 1, RBM_NORMAL, vac->strategy);
 		LockBuffer(buf, BUFFER_LOCK_SHARE);
 		empty = page_is_empty(BufferGetPage(buf));
@@ -660,15 +729,23 @@ truncate_tail(ZVacuum *vac)
 		return;
 	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_TRUNCATE);
 	if (!lock_for_truncation(vac->rel))
+	{
+		ereport(vac->level,
+				(errmsg("table \"%s\": stopping truncate due to conflicting lock request",
+						RelationGetRelationName(vac->rel))));
 		return;
+	}
 	now = zrel_nblocks(vac->rel);
 	/* if the table was extended meanwhile, its tail is in use */
 	keep = (now == vac->nblocks) ? find_tail(vac, now) : now;
 	if (keep < now)
 	{
 		RelationTruncate(vac->rel, keep);
-		vac->truncated = now - keep;
+		vac->done.truncated = now - keep;
 		vac->nblocks = keep;
+		ereport(vac->level,
+				(errmsg("table \"%s\": truncated %u to %u pages",
+						RelationGetRelationName(vac->rel), now, keep)));
 	}
 	UnlockRelation(vac->rel, AccessExclusiveLock);
 }
@@ -730,42 +807,33 @@ frozen_xid(Relation rel)
 static void
 update_statistics(ZVacuum *vac, TimestampTz start)
 {
+	ZVacuumFigures *done = &vac->done;
 	BlockNumber all_visible;
 
+	done->pages = vac->nblocks;
+	done->frozenxid[0] = vac->rel->rd_rel->relfrozenxid;
+	done->frozenxid[1] = frozen_xid(vac->rel);
+	done->minmulti[0] = vac->rel->rd_rel->relminmxid;
+	done->minmulti[1] = GetOldestMultiXactId();
 	visibilitymap_count(vac->rel, &all_visible, NULL);
-	zc_update_relstats(vac->rel, vac->nblocks, vac->live_rows, all_visible, vac->nindexes > 0,
-					   frozen_xid(vac->rel), GetOldestMultiXactId());
-	zc_report_vacuum(vac->rel, vac->live_rows, vac->dead_rows, start);
+	zc_update_relstats(vac->rel, vac->nblocks, done->live_rows, all_visible, vac->nindexes > 0,
+					   done->frozenxid[1], done->minmulti[1], &done->frozenxid_updated,
+					   &done->minmulti_updated);
+	zc_report_vacuum(vac->rel, done->live_rows, done->dead_rows, start);
 }
 
 /*
- * Reports what was done: to the client for VACUUM (VERBOSE), and to the server
- * log for slow autovacuums.
+ * Returns palloc'd copies of the names of the indexes, which are closed when
+ * they are reported.
  */
-static void
-report(ZVacuum *vac, const VacuumParams *params, TimestampTz start)
+static char **
+index_names(ZVacuum *vac)
 {
-	bool		verbose = (params->options & VACOPT_VERBOSE) != 0;
-	bool		logged = (MyBackendType == B_AUTOVAC_WORKER && zc_log_min_duration(params) >= 0 &&
-						  (zc_log_min_duration(params) == 0 ||
-						   TimestampDifferenceExceeds(start, GetCurrentTimestamp(),
-													  zc_log_min_duration(params))));
+	char	  **names = palloc(Max(vac->nindexes, 1) * sizeof(char *));
 
-	if (!verbose && !logged)
-		return;
-	ereport(verbose ? INFO : LOG,
-	/* log analyzers search for these words of the server's own message */
-			(errmsg("%s \"%s.%s.%s\": index scans: %d", verbose ? "vacuumed zheap table"
-					: "automatic vacuum of table",
-					get_database_name(MyDatabaseId),
-					get_namespace_name(RelationGetNamespace(vac->rel)),
-					RelationGetRelationName(vac->rel), vac->index_passes),
-			 errdetail("pages: %u remain, %u read, %u truncated; rows: %.0f live, %.0f dead but "
-					   "not yet removable; "
-					   "line pointers: %.0f removed, %lld left to a vacuum that cleans the "
-					   "indexes; aborted changes undone: %lld",
-					   vac->nblocks, vac->nread, vac->truncated, vac->live_rows, vac->dead_rows,
-					   vac->removed, (long long) vac->bypassed, (long long) vac->undone)));
+	for (int i = 0; i < vac->nindexes; i++)
+		names[i] = pstrdup(RelationGetRelationName(vac->indexes[i]));
+	return names;
 }
 
 /*
@@ -777,32 +845,41 @@ void
 zheap_relation_vacuum(Relation rel, ZC_VACUUM_PARAMS * params, BufferAccessStrategy bstrategy)
 {
 	ZVacuum		vac = {0};
-	TimestampTz start = GetCurrentTimestamp();
+	ZVacuumUsage usage;
+	char	  **names;
 
 	Assert(CheckRelationLockedByMe(rel, ShareUpdateExclusiveLock, true));
 	zu_attach_database();
+	zvacreport_begin(rel, params, &usage);
 	pgstat_progress_start_command(PROGRESS_COMMAND_VACUUM, RelationGetRelid(rel));
 	advance_oldest(rel);
 	vac.rel = rel;
 	vac.strategy = bstrategy;
+	vac.level = (params->options & VACOPT_VERBOSE) != 0 ? INFO : DEBUG2;
+	vac.done.cutoff = RelationUsesLocalBuffers(rel) ? GetOldestNonRemovableTransactionId(rel)
+		: zxid_to_xid(zu_oldest());
 	vac_open_indexes(rel, RowExclusiveLock, &vac.nindexes, &vac.indexes);
 	vac.index_stats = palloc0(Max(vac.nindexes, 1) * sizeof(IndexBulkDeleteResult *));
+	names = index_names(&vac);
 	vac.clean_indexes = vac.finish_indexes = (params->index_cleanup != VACOPTVALUE_DISABLED);
 	vac.may_bypass = (params->index_cleanup != VACOPTVALUE_ENABLED);
 	vac.may_truncate = (params->truncate != VACOPTVALUE_DISABLED);
 	/* without reltuples, rows on skipped blocks cannot be estimated */
 	vac.may_skip = (params->options & VACOPT_DISABLE_PAGE_SKIPPING) == 0 &&
 		rel->rd_rel->reltuples >= 0;
-	vac.nblocks = zrel_nblocks(rel);
+	vac.nblocks = vac.done.pages_before = zrel_nblocks(rel);
+	if (!vac.clean_indexes && vac.nindexes > 0)
+		vac.done.indexes = ZVACUUM_BYPASSED;
 	(void) is_urgent(&vac);
 	vac.dead = zdead_begin(rel, vac.indexes, vac.nindexes, vac.clean_indexes ? params->nworkers
 						   : -1, dead_memory(),
 						   (params->options & VACOPT_VERBOSE) != 0, vac.strategy);
-
 	vac.stale = zstale_begin(rel, dead_memory());
 
 	scan_table(&vac);
 	zstale_end(vac.stale);
+	if (vac.view != NULL)
+		zpageview_give_back(vac.view);
 	if (BufferIsValid(vac.map))
 		ReleaseBuffer(vac.map);
 	if (!is_urgent(&vac) && vac.finish_indexes)
@@ -814,7 +891,7 @@ zheap_relation_vacuum(Relation rel, ZC_VACUUM_PARAMS * params, BufferAccessStrat
 	if (vac.may_truncate)
 		truncate_tail(&vac);
 	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_FINAL_CLEANUP);
-	update_statistics(&vac, start);
-	report(&vac, params, start);
+	update_statistics(&vac, usage.time);
 	pgstat_progress_end_command();
+	zvacreport_end(rel, params, &usage, &vac.done, vac.nindexes, names, vac.index_stats);
 }
