@@ -211,14 +211,16 @@ CREATE VIEW zundo.stat_rollback AS
                WHERE l.locktype OPERATOR(pg_catalog.=) 'relation'
                  AND l.database OPERATOR(pg_catalog.=) r.database
                  AND l.relation OPERATOR(pg_catalog.=) h.relation
-                 AND l.mode OPERATOR(pg_catalog.=) ANY
-                     ('{ShareLock,ShareRowExclusiveLock,ExclusiveLock,AccessExclusiveLock}'::pg_catalog.text[]))
+                 AND l.mode OPERATOR(pg_catalog.=) 'AccessExclusiveLock')
            END AS blocked_by
     FROM zundo.stat_get_rollback() r
          LEFT JOIN pg_catalog.pg_database d ON d.oid OPERATOR(pg_catalog.=) r.database
-         LEFT JOIN zundo.stat_get_holds() h
-            ON h.kind OPERATOR(pg_catalog.=) 'rollback' AND h.xid OPERATOR(pg_catalog.=) r.xid
-               AND d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
+         LEFT JOIN LATERAL (
+             SELECT o.relation FROM zundo.stat_get_holds() o
+             WHERE o.kind OPERATOR(pg_catalog.=) 'rollback' AND o.xid OPERATOR(pg_catalog.=) r.xid
+               AND d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
+             LIMIT 1
+         ) h ON r.xid IS NOT NULL;
 COMMENT ON VIEW zundo.stat_rollback IS
     'aborted transactions that undo workers roll back, and those of this database that wait';
 COMMENT ON COLUMN zundo.stat_rollback.database IS 'OID of the database';
@@ -230,7 +232,7 @@ COMMENT ON COLUMN zundo.stat_rollback.bytes IS 'bytes of its undo';
 COMMENT ON COLUMN zundo.stat_rollback.records_done IS 'undo records that have been undone';
 COMMENT ON COLUMN zundo.stat_rollback.records_total IS 'undo records of the transaction';
 COMMENT ON COLUMN zundo.stat_rollback.waits_for IS 'table whose lock the rollback waits for, or in which it has failed';
-COMMENT ON COLUMN zundo.stat_rollback.blocked_by IS 'processes with a conflicting lock on this table; 0 is a prepared transaction';
+COMMENT ON COLUMN zundo.stat_rollback.blocked_by IS 'processes that hold or await ACCESS EXCLUSIVE on it; 0 is a prepared transaction';
 
 CREATE VIEW zundo.stat_unclear_fetches AS
     SELECT answered, refused
@@ -241,7 +243,8 @@ COMMENT ON COLUMN zundo.stat_unclear_fetches.answered IS 'number of requests tha
 COMMENT ON COLUMN zundo.stat_unclear_fetches.refused IS 'number of requests that failed';
 
 CREATE VIEW zundo.stat_horizon AS
-    SELECT kind, name, pid, xid, pg_catalog.age(xid) AS age, since
+    SELECT kind, name, pid, xid, pg_catalog.age(xid) AS age, since,
+           relation::pg_catalog.regclass AS relation, mode
     FROM (
         SELECT CASE WHEN a.backend_type OPERATOR(pg_catalog.=) 'walsender' THEN 'standby' ELSE 'backend' END AS kind,
                pg_catalog.concat_ws(' ', a.usename, a.application_name) AS name,
@@ -249,7 +252,7 @@ CREATE VIEW zundo.stat_horizon AS
                CASE WHEN a.backend_xmin IS NULL
                       OR pg_catalog.age(a.backend_xid) OPERATOR(pg_catalog.>) pg_catalog.age(a.backend_xmin)
                     THEN a.backend_xid ELSE a.backend_xmin END AS xid,
-               a.xact_start AS since
+               a.xact_start AS since, NULL::pg_catalog.oid AS relation, NULL::pg_catalog.text AS mode
         FROM pg_catalog.pg_stat_activity a
         WHERE (a.datname OPERATOR(pg_catalog.=) pg_catalog.current_database() OR a.datid IS NULL
                OR a.datid OPERATOR(pg_catalog.=) 0::pg_catalog.oid)
@@ -257,48 +260,55 @@ CREATE VIEW zundo.stat_horizon AS
           -- the snapshot of VACUUM holds nothing back
           AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_progress_vacuum v WHERE v.pid OPERATOR(pg_catalog.=) a.pid)
         UNION ALL
-        SELECT 'prepared transaction', p.gid, NULL, p.transaction, p.prepared
+        SELECT 'prepared transaction', p.gid, NULL, p.transaction, p.prepared, NULL, NULL
         FROM pg_catalog.pg_prepared_xacts p
         WHERE p.database OPERATOR(pg_catalog.=) pg_catalog.current_database()
         UNION ALL
-        SELECT 'replication slot', s.slot_name, s.active_pid, s.xmin, NULL
+        SELECT 'replication slot', s.slot_name, s.active_pid, s.xmin, NULL, NULL, NULL
         FROM pg_catalog.pg_replication_slots s
         UNION ALL
         -- a setting of 15
         SELECT 'setting', 'vacuum_defer_cleanup_age', NULL,
                pg_catalog.xid(GREATEST(3, pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())
-                   ::pg_catalog.text::pg_catalog.int8 OPERATOR(pg_catalog.-) d.age)::pg_catalog.text::pg_catalog.xid8), NULL
+                   ::pg_catalog.text::pg_catalog.int8 OPERATOR(pg_catalog.-) d.age)::pg_catalog.text::pg_catalog.xid8), NULL, NULL, NULL
         FROM (SELECT pg_catalog.current_setting('vacuum_defer_cleanup_age', true)::pg_catalog.int8 AS age) d
         WHERE d.age OPERATOR(pg_catalog.>) 0::pg_catalog.int8
         UNION ALL
         SELECT o.kind,
                pg_catalog.concat_ws(' ', 'log', o.log,
                    CASE WHEN o.failed THEN 'failed in' WHEN o.relation IS NOT NULL THEN 'waits for a lock on' END,
-                   o.relation::pg_catalog.regclass, 'blocked by ' OPERATOR(pg_catalog.||) b.names),
-               b.pid, pg_catalog.xid(o.xid), NULL
+                   o.relation::pg_catalog.regclass),
+               NULL, pg_catalog.xid(o.xid), NULL, o.relation, NULL
         FROM zundo.stat_get_holds() o
-             CROSS JOIN LATERAL (
-                 SELECT pg_catalog.min(l.pid) AS pid,
-                        pg_catalog.string_agg(DISTINCT COALESCE(l.pid::pg_catalog.text, 'a prepared transaction'), ', ') AS names
-                 FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid OPERATOR(pg_catalog.=) l.database
-                 WHERE l.locktype OPERATOR(pg_catalog.=) 'relation'
-                   AND d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
-                   AND l.relation OPERATOR(pg_catalog.=) o.relation
-                   AND l.mode OPERATOR(pg_catalog.=) ANY
-                       ('{ShareLock,ShareRowExclusiveLock,ExclusiveLock,AccessExclusiveLock}'::pg_catalog.text[])
-                   AND NOT o.failed
-             ) b
+        UNION ALL
+        -- who holds the lock that a rollback waits for, or waits for it in front of the rollback
+        SELECT 'lock', COALESCE(p.gid, pg_catalog.concat_ws(' ', a.usename, a.application_name)),
+               l.pid, pg_catalog.xid(o.xid), COALESCE(p.prepared, a.xact_start), o.relation,
+               pg_catalog.concat_ws(' ', l.mode, CASE WHEN NOT l.granted THEN '(waiting)' END)
+        FROM zundo.stat_get_holds() o
+             JOIN pg_catalog.pg_locks l ON l.relation OPERATOR(pg_catalog.=) o.relation
+             JOIN pg_catalog.pg_database d ON d.oid OPERATOR(pg_catalog.=) l.database
+             LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) l.pid
+             LEFT JOIN (pg_catalog.pg_locks t JOIN pg_catalog.pg_prepared_xacts p
+                           ON p.transaction OPERATOR(pg_catalog.=) t.transactionid AND t.pid IS NULL)
+                ON l.pid IS NULL AND t.virtualtransaction OPERATOR(pg_catalog.=) l.virtualtransaction
+        WHERE NOT o.failed
+          AND l.locktype OPERATOR(pg_catalog.=) 'relation'
+          AND l.mode OPERATOR(pg_catalog.=) 'AccessExclusiveLock'
+          AND d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
     ) h
     WHERE xid IS NOT NULL
-    ORDER BY pg_catalog.age(xid) DESC;
+    ORDER BY pg_catalog.age(xid) DESC, kind;
 COMMENT ON VIEW zundo.stat_horizon IS
     'what prevents undo from being discarded; the first row holds back the most';
 COMMENT ON COLUMN zundo.stat_horizon.kind IS 'kind of what prevents undo from being discarded';
 COMMENT ON COLUMN zundo.stat_horizon.name IS 'its name: role and application, global identifier, slot, log, or table';
-COMMENT ON COLUMN zundo.stat_horizon.pid IS 'process, or one that blocks it';
+COMMENT ON COLUMN zundo.stat_horizon.pid IS 'process';
 COMMENT ON COLUMN zundo.stat_horizon.xid IS 'oldest transaction that is needed';
 COMMENT ON COLUMN zundo.stat_horizon.age IS 'age of that transaction, in transactions';
 COMMENT ON COLUMN zundo.stat_horizon.since IS 'start of the transaction, if known';
+COMMENT ON COLUMN zundo.stat_horizon.relation IS 'table of a rollback or lock';
+COMMENT ON COLUMN zundo.stat_horizon.mode IS 'mode of a lock, and whether it is waited for';
 
 CREATE VIEW zundo.table_sizes AS
     SELECT n.nspname AS schema, c.relname AS name, am.amname AS am,

@@ -82,8 +82,10 @@ typedef Oid RelFileNumber;
 /* 17 moved a process's local transaction id into its virtual one. */
 #if PG_VERSION_NUM < 170000
 #define zc_proc_lxid(proc) ((proc)->lxid)
+#define zc_lock_lxid(lock) ((lock)->lxid)
 #else
 #define zc_proc_lxid(proc) ((proc)->vxid.lxid)
+#define zc_lock_lxid(lock) ((lock)->vxid.localTransactionId)
 #endif
 
 /*

@@ -60,6 +60,8 @@ static const char *const fault_points[] = {
 	"prune-logged",
 	"inline-lock-logged",		/* a row lock that writes no undo */
 	"rollback-logged",			/* the undo of one page */
+	"rollback-page",			/* before a worker undoes a page of a table,
+								 * with the table locked */
 
 	/* entries of zbtree indexes */
 	"keys-due",					/* after an update in place that changes keys,

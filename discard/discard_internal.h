@@ -18,6 +18,8 @@ typedef struct ZuStalledTable
 {
 	Oid			reloid;
 	RelFileNumber relnumber;
+	Oid			blocked;		/* the table that has the file now and could
+								 * not be locked, or was damaged */
 	UndoPtr		from;			/* no record before it needs the table */
 	uint64		at;				/* number of the transaction's records before
 								 * 'from' */
@@ -54,10 +56,18 @@ typedef struct ZuAbort
  * *abort, and the next call reads no undo until one of them can be tried
  * again, and then from its first record on. In a transaction, with catalog
  * access, undo attached, no buffer locked. Locks each table conditionally
- * (RowExclusiveLock) and only while its pages are undone; skips tables that do
+ * (ZU_ROLLBACK_LOCK) and only while its pages are undone; skips tables that do
  * not exist any more. Reports its progress.
  */
 extern bool zrollback_transaction(ZuAbort *abort);
+
+/*
+ * zrollback_queue: if the last pass has left a rollback that waits for the lock
+ * of a table, and writers wait for space, waits for that lock, at most QUEUE_MS
+ * (zrollback_xact.c); it is kept to the end of the transaction. Called by a
+ * worker before its pass, without a snapshot, with undo attached.
+ */
+extern void zrollback_queue(void);
 
 /* ---- the queue of a log ---- */
 

@@ -91,8 +91,8 @@ new_oldest(const Pass *pass)
 }
 
 /*
- * Adds a hold to an array of n, sorted by xid. If the array is full, the hold
- * with the highest xid is dropped.
+ * Adds a hold to an array of n, sorted by xid, behind those of the same xid.
+ * If the array is full, the hold with the highest xid is dropped.
  */
 static void
 add_hold(ZuHold *holds, int *n, const ZuHold *hold)
@@ -109,6 +109,30 @@ add_hold(ZuHold *holds, int *n, const ZuHold *hold)
 	for (; at > 0 && holds[at - 1].xid > hold->xid; at--)
 		holds[at] = holds[at - 1];
 	holds[at] = *hold;
+}
+
+/*
+ * Adds the holds of a transaction that is not undone: one for each table that
+ * is noted as locked or damaged, or one without a table. hold is filled but for
+ * what only rollbacks have.
+ */
+static void
+add_rollback(ZuHold *holds, int *n, ZuHold hold, const Pending *p)
+{
+	const ZuAbort *abort = p->abort;
+
+	Assert(abort->nstalled <= ZU_MAX_STALLED);
+	hold.kind = ZU_HOLD_ROLLBACK;
+	hold.records = p->records;
+	hold.bytes = p->bytes;
+	if (abort->nstalled == 0)
+		add_hold(holds, n, &hold);
+	for (int i = 0; i < abort->nstalled; i++)
+	{
+		hold.reloid = abort->stalled[i].blocked;
+		hold.failed = abort->stalled[i].not_before != 0;
+		add_hold(holds, n, &hold);
+	}
 }
 
 /*
@@ -139,19 +163,9 @@ publish_holds(const Pass *pass)
 			ZuHold		hold = {ZU_HOLD_LOCKS, log, p->min_top, InvalidOid};
 
 			if (p->abort != NULL)
-			{
-				hold.kind = ZU_HOLD_ROLLBACK;
-				hold.records = p->records;
-				hold.bytes = p->bytes;
-				if (p->abort->nstalled > 0)
-				{
-					hold.reloid = p->abort->stalled[0].reloid;
-					hold.failed = p->abort->stalled[0].not_before != 0;
-				}
-			}
-			else if (!p->resolved || p->hold < pass->horizon)
-				continue;
-			add_hold(holds, &n, &hold);
+				add_rollback(holds, &n, hold, p);
+			else if (p->resolved && p->hold >= pass->horizon)
+				add_hold(holds, &n, &hold);
 		}
 	}
 	SpinLockAcquire(&entry->mutex);

@@ -56,9 +56,10 @@ describe_keeper(void)
 								" prevents undo from being discarded.",
 								(uint64) holds[0].xid);
 			return psprintf("The rollback of transaction " UINT64_FORMAT
-							", which %s table \"%s\", prevents undo from being discarded.",
+							", which %s table \"%s\", prevents undo from being discarded.%s%s",
 							(uint64) holds[0].xid,
-							holds[0].failed ? "has failed in" : "waits for a lock on", table);
+							holds[0].failed ? "has failed in" : "waits for a lock on", table,
+							holds[0].failed ? "" : " ", holds[0].failed ? "" : zu_describe_pin());
 		case ZU_HOLD_LOCKS:
 			return pstrdup("Row locks of transactions in progress prevent undo from being "
 						   "discarded.");

@@ -170,6 +170,7 @@ run_cycle(bool count, ZWatch *watch)
 	 * back.
 	 */
 	InvalidateCatalogSnapshot();
+	zrollback_queue();
 	done = zu_discard(ZU_UNDO_ALL, false, &stats);
 	if (done)
 		zwatch_look(watch, stats.bytes_left);

@@ -5,8 +5,8 @@
  * zrollback_page for the pages that its aborted records name, in batches
  * ordered by table and block.
  *
- * Locks: per table a RowExclusiveLock that is acquired conditionally, and
- * under it one page at a time, exclusively.
+ * Locks: per table ZU_ROLLBACK_LOCK, which is acquired conditionally, and under
+ * it one page at a time, exclusively.
  *
  * Crash points: those of zrollback_page. Undoing a page that has been undone
  * changes nothing, so after a crash or an error the whole is simply repeated.
@@ -16,13 +16,22 @@
  * call reads undo only if one of the noted tables can be locked, from that
  * place on.
  *
+ * A worker that only looked whether the lock is free would never get it where
+ * sessions lock the table one after the other. So while writers wait for space
+ * it stands in the queue between its passes, for a short time
+ * (zrollback_queue): not during a pass, since no transaction is canceled
+ * meanwhile.
+ *
  * Invariants:
  *	RESOLVE-1	"this table is gone" is concluded only under a lock on its OID,
  *		which brings the catalog caches up to date, and only if no other table
  *		has its file: tools exchange files in pg_class (zfile.c). Not asserted:
  *		the catalog may change as soon as the lock is released; t/090_ddl and
  *		t/092_swapped_files change it.
- *	RESOLVE-2	a table's lock is held until its pages' changes are logged.
+ *	RESOLVE-2	a table's lock is held until its pages' changes are logged. It
+ *		conflicts with ACCESS EXCLUSIVE only, under which files are replaced,
+ *		copied, truncated and dropped. Readers under a weaker lock see the same
+ *		rows before and after (rollback/README.md).
  *	RESOLVE-3	true is returned only if no page of any existing table can
  *		still carry an aborted record of the transaction. Not asserted: it
  *		would take a scan of all tables; CHAIN-11 of zundo.check finds what was
@@ -42,6 +51,7 @@
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
+#include "storage/proc.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/resowner.h"
@@ -55,6 +65,8 @@
  */
 #define FAILED_RETRY_MS 30000
 #define FAILED_RETRY_DOUBLINGS 6
+/* How long a worker waits in the queue for the lock of a table. */
+#define QUEUE_MS	1000
 
 typedef struct PageAddress
 {
@@ -129,17 +141,18 @@ retry_delay(int failures)
 }
 
 /*
- * Notes that a table of the current batch is not done, with the first record
- * of the batch. failures: how often the table's rollback has failed with an
- * error; 0 = the table is locked.
+ * Notes that the table of the page, in the current batch, is not done, with
+ * the first record of the batch. blocked: the table that has its file and
+ * could not be locked. failures: how often the rollback has failed with an
+ * error; 0 = that table is locked.
  */
 static void
-leave_table(Job *job, Oid reloid, RelFileNumber relnumber, int failures)
+leave_table(Job *job, const PageAddress *page, Oid blocked, int failures)
 {
 	ZuStalledTable *t;
 
 	Assert(job->nleft <= ZU_MAX_STALLED);
-	if (find_table(job->left, job->nleft, reloid, relnumber) != NULL)
+	if (find_table(job->left, job->nleft, page->reloid, page->relnumber) != NULL)
 		return;
 	if (job->nleft == ZU_MAX_STALLED)
 	{
@@ -147,8 +160,9 @@ leave_table(Job *job, Oid reloid, RelFileNumber relnumber, int failures)
 		return;
 	}
 	t = &job->left[job->nleft++];
-	t->reloid = reloid;
-	t->relnumber = relnumber;
+	t->reloid = page->reloid;
+	t->relnumber = page->relnumber;
+	t->blocked = blocked;
 	t->from = job->batch_from;
 	t->at = job->batch_at;
 	t->failures = failures;
@@ -187,13 +201,14 @@ rollback_pages_of(Relation rel, const PageAddress *pages, int n, BufferAccessStr
 {
 	BlockNumber nblocks = zrel_nblocks(rel);
 
-	Assert(CheckRelationLockedByMe(rel, RowExclusiveLock, true));	/* RESOLVE-2 */
+	Assert(CheckRelationLockedByMe(rel, ZU_ROLLBACK_LOCK, true));	/* RESOLVE-2 */
 	for (int i = 0; i < n; i++)
 	{
 		Buffer		buf;
 
 		Assert(i == 0 || pages[i].block > pages[i - 1].block);
 		CHECK_FOR_INTERRUPTS();
+		ZUNDO_FAULT("rollback-page");
 		if (pages[i].block >= nblocks)
 			break;
 		buf = ReadBufferExtended(rel, MAIN_FORKNUM, pages[i].block, RBM_NORMAL, strategy);
@@ -208,17 +223,18 @@ rollback_pages_of(Relation rel, const PageAddress *pages, int n, BufferAccessStr
  * Rolls back n pages (ascending blocks) of one file, if the table has that
  * file now (*has_file). Returns false if the table could not be locked, is a
  * temporary one of another session, or has the file but an access method that
- * is not zheap. Leaves no lock.
+ * is not zheap; *blocked is this table then. Leaves no lock.
  */
 static bool
 rollback_in_table(Oid reloid, const PageAddress *pages, int n, BufferAccessStrategy strategy,
-				  bool *has_file)
+				  bool *has_file, Oid *blocked)
 {
 	Relation	rel;
 	bool		complete = true;
 
 	*has_file = false;
-	if (!ConditionalLockRelationOid(reloid, RowExclusiveLock))
+	*blocked = reloid;
+	if (!ConditionalLockRelationOid(reloid, ZU_ROLLBACK_LOCK))
 		return false;
 	rel = try_relation_open(reloid, NoLock);
 	if (rel != NULL)
@@ -232,29 +248,33 @@ rollback_in_table(Oid reloid, const PageAddress *pages, int n, BufferAccessStrat
 			complete = false;
 		relation_close(rel, NoLock);
 	}
-	UnlockRelationOid(reloid, RowExclusiveLock);
+	UnlockRelationOid(reloid, ZU_ROLLBACK_LOCK);
 	return complete;
 }
 
 /*
  * Rolls back n pages of one table's file, which may be another table's by now.
- * Returns true if they are done or the file is gone (RESOLVE-1).
+ * Returns true if they are done or the file is gone (RESOLVE-1); otherwise
+ * *blocked is the table that is in the way.
  */
 static bool
-rollback_table(const PageAddress *pages, int n, BufferAccessStrategy strategy)
+rollback_table(const PageAddress *pages, int n, BufferAccessStrategy strategy, Oid *blocked)
 {
 	bool		has_file;
 	ListCell   *lc;
 
 	Assert(n > 0);
-	if (!rollback_in_table(pages[0].reloid, pages, n, strategy, &has_file))
+	if (!rollback_in_table(pages[0].reloid, pages, n, strategy, &has_file, blocked))
 		return false;
 	if (has_file)
 		return true;
 	foreach(lc, zfile_owners(pages[0].relnumber))
-		if (!rollback_in_table(lfirst_oid(lc), pages, n, strategy, &has_file) || !has_file)
-		return false;			/* no longer with the file: tools are moving
+	{
+		if (!rollback_in_table(lfirst_oid(lc), pages, n, strategy, &has_file, blocked) ||
+			!has_file)
+			return false;		/* no longer with the file: tools are moving
 								 * it to a third table */
+	}
 	return true;
 }
 
@@ -271,18 +291,19 @@ rollback_table_or_leave(Job *job, const PageAddress *pages, int n)
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	bool		done;
+	Oid			blocked;
 
 	BeginInternalSubTransaction(NULL);
 	ZUNDO_FAULT("rollback-table");
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		done = rollback_table(pages, n, job->strategy);
+		done = rollback_table(pages, n, job->strategy, &blocked);
 		ReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
 		CurrentResourceOwner = owner;
 		if (!done)
-			leave_table(job, pages[0].reloid, pages[0].relnumber, 0);
+			leave_table(job, &pages[0], blocked, 0);
 	}
 	PG_CATCH();
 	{
@@ -313,7 +334,7 @@ rollback_table_or_leave(Job *job, const PageAddress *pages, int n)
 		before = find_table(job->abort->stalled, job->abort->nstalled, pages[0].reloid,
 							pages[0].relnumber);
 		failures = before == NULL ? 1 : before->failures + 1;
-		leave_table(job, pages[0].reloid, pages[0].relnumber, failures);
+		leave_table(job, &pages[0], pages[0].reloid, failures);
 		ereport(LOG,
 				(errcode(error->sqlerrcode),
 				 errmsg("could not roll back transaction " UINT64_FORMAT
@@ -397,13 +418,19 @@ tables_with_file(const ZuStalledTable *t)
 	return unchanged ? list_make1_oid(t->reloid) : zfile_owners(t->relnumber);
 }
 
-/* Returns whether a rollback could lock the table at this moment. */
+/*
+ * Returns whether a rollback could lock the table at this moment; notes in *t
+ * if not.
+ */
 static bool
-can_lock(Oid reloid)
+can_lock(ZuStalledTable *t, Oid reloid)
 {
-	if (!ConditionalLockRelationOid(reloid, RowExclusiveLock))
+	if (!ConditionalLockRelationOid(reloid, ZU_ROLLBACK_LOCK))
+	{
+		t->blocked = reloid;
 		return false;
-	UnlockRelationOid(reloid, RowExclusiveLock);
+	}
+	UnlockRelationOid(reloid, ZU_ROLLBACK_LOCK);
 	return true;
 }
 
@@ -414,7 +441,7 @@ can_lock(Oid reloid)
  * often it has failed.
  */
 static bool
-can_try(const ZuStalledTable *t, TimestampTz now)
+can_try(ZuStalledTable *t, TimestampTz now)
 {
 	List	   *owners = tables_with_file(t);
 	ListCell   *lc;
@@ -422,9 +449,9 @@ can_try(const ZuStalledTable *t, TimestampTz now)
 	if (owners != NIL && t->not_before > now)
 		return false;
 	foreach(lc, owners)
-		if (!can_lock(lfirst_oid(lc)))
+		if (!can_lock(t, lfirst_oid(lc)))
 		return false;
-	return list_member_oid(owners, t->reloid) || can_lock(t->reloid);
+	return list_member_oid(owners, t->reloid) || can_lock(t, t->reloid);
 }
 
 /*
@@ -436,13 +463,13 @@ can_try(const ZuStalledTable *t, TimestampTz now)
 static bool
 choose_tables(Job *job)
 {
-	const ZuAbort *abort = job->abort;
+	ZuAbort    *abort = job->abort;
 	TimestampTz now = GetCurrentTimestamp();
 
 	Assert(abort->nstalled <= ZU_MAX_STALLED);
 	for (int i = 0; i < abort->nstalled; i++)
 	{
-		const ZuStalledTable *t = &abort->stalled[i];
+		ZuStalledTable *t = &abort->stalled[i];
 
 		if (can_try(t, now))
 			job->wanted[job->nwanted++] = *t;
@@ -528,4 +555,54 @@ zrollback_transaction(ZuAbort *abort)
 	FreeAccessStrategy(job->strategy);
 	pfree(job);
 	return complete;
+}
+
+/*
+ * zrollback_queue: See discard_internal.h. The wait ends with an error, so it
+ * is in a subtransaction.
+ */
+void
+zrollback_queue(void)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	ZuHold		holds[ZU_MAX_HOLDS];
+	int			n = zu_holds(holds);
+	Oid			table = InvalidOid;
+
+	for (int i = 0; i < n && !OidIsValid(table); i++)
+		if (holds[i].kind == ZU_HOLD_ROLLBACK && !holds[i].failed)
+			table = holds[i].reloid;
+	if (!OidIsValid(table) || !zu_anybody_waits())
+		return;
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		LockTimeout = QUEUE_MS;
+		LockRelationOid(table, ZU_ROLLBACK_LOCK);
+		LockTimeout = 0;
+		ReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+	}
+	PG_CATCH();
+	{
+		int			code = geterrcode();
+
+		LockTimeout = 0;
+		if (code != ERRCODE_LOCK_NOT_AVAILABLE && code != ERRCODE_T_R_DEADLOCK_DETECTED)
+		{
+			RollbackAndReleaseCurrentSubTransaction();
+			MemoryContextSwitchTo(context);
+			CurrentResourceOwner = owner;
+			PG_RE_THROW();
+		}
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+	}
+	PG_END_TRY();
 }

@@ -403,7 +403,9 @@ put_holds(Rollbacks *r)
 	{
 		const ZuHold *h = &r->holds[i];
 
-		if (h->kind == ZU_HOLD_ROLLBACK && !is_active(r, h->xid))
+		/* a rollback that waits for several tables has one row */
+		if (h->kind == ZU_HOLD_ROLLBACK && !is_active(r, h->xid) &&
+			(i == 0 || h[-1].kind != ZU_HOLD_ROLLBACK || h[-1].xid != h->xid))
 			put_waiting(r, h->xid,
 						h->failed ? "failed" : OidIsValid(h->reloid) ? "waiting for lock"
 						: "waiting", h->bytes, h->records);

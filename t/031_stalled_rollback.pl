@@ -23,13 +23,14 @@ $node->poll_query_until('postgres', 'SELECT zundo.discard() IS NOT NULL AND zund
 
 my $writer = $node->background_psql('postgres');
 my $locker = $node->background_psql('postgres');
+$_->set_query_timer_restart() for $writer, $locker;
 $locker->query_safe('BEGIN');
 my $pid = $locker->query_safe('SELECT pg_backend_pid()');
 $writer->query_safe('BEGIN');
 $writer->query_safe('UPDATE big SET v = 1');
 $writer->query_safe('INSERT INTO other VALUES (1)');
 # the lock is granted as soon as the writer has released its own
-$locker->query_until(qr/waits/, "\\echo waits\nLOCK TABLE other IN SHARE MODE;\n\\echo has it\n");
+$locker->query_until(qr/waits/, "\\echo waits\nLOCK TABLE other;\n\\echo has it\n");
 $node->poll_query_until('postgres', q(SELECT count(*) = 1 FROM pg_locks WHERE NOT granted));
 $writer->query_safe('ROLLBACK');
 
@@ -39,8 +40,10 @@ ok($node->poll_query_until('postgres', q(
 	WHERE state = 'waiting for lock' AND waits_for = 'other'::regclass)), 'stat_rollback names the locked table');
 is($node->safe_psql('postgres', q(SELECT blocked_by FROM zundo.stat_rollback WHERE waits_for IS NOT NULL)),
 	"{$pid}", 'and the process that has locked it');
-my $horizon = q(SELECT name, pid FROM zundo.stat_horizon WHERE kind = 'rollback');
-is($node->safe_psql('postgres', $horizon), "log 0 waits for a lock on other blocked by $pid|$pid", 'stat_horizon names both');
+my $horizon = q(SELECT kind, CASE kind WHEN 'rollback' THEN name ELSE regexp_replace(name, '^.* ', '') END, pid, relation, mode, since < now()
+	FROM zundo.stat_horizon WHERE kind IN ('rollback', 'lock'));
+my $waits = 'rollback|log 0 waits for a lock on other||other||';
+is($node->safe_psql('postgres', $horizon), "lock|031_stalled_rollback.pl|$pid|other|AccessExclusiveLock|t\n$waits", 'stat_horizon names both');
 is($node->safe_psql('postgres', q(
 	SELECT count(*) FROM generate_series(0, (SELECT relpages - 1 FROM (SELECT pg_relation_size('big') / 8192 AS relpages) s)) b,
 		zundo.page_slots('big', b) WHERE status = 'aborted')), '0', 'the other table has been rolled back');
@@ -56,22 +59,22 @@ cmp_ok($after - $before, '<', 1000, 'the undo of the rollback is not read again 
 my $blocked_by = q(SELECT blocked_by FROM zundo.stat_rollback WHERE waits_for = 'other'::regclass);
 $locker->query_safe("PREPARE TRANSACTION 'holder'");
 is($node->safe_psql('postgres', $blocked_by), '{0}', 'a prepared transaction that has locked it');
-is($node->safe_psql('postgres', $horizon), 'log 0 waits for a lock on other blocked by a prepared transaction|', '... in stat_horizon');
-$locker->query_safe('BEGIN; SELECT count(*) FROM other');
+is($node->safe_psql('postgres', $horizon), "lock|holder||other|AccessExclusiveLock|t\n$waits", '... in stat_horizon');
 my $waiter = $node->background_psql('postgres', on_error_stop => 0);
 my $waiter_pid = $waiter->query_safe('SELECT pg_backend_pid()');
 $waiter->query_until(qr/waits/, "\\echo waits\nBEGIN; LOCK TABLE other;\n");
 $node->poll_query_until('postgres', q(SELECT count(*) = 1 FROM pg_locks WHERE NOT granted));
 is($node->safe_psql('postgres', $blocked_by), "{0,$waiter_pid}", 'and a process that waits for a lock on it');
+is($node->safe_psql('postgres', "$horizon ORDER BY mode"),
+	"lock|holder||other|AccessExclusiveLock|t\nlock|031_stalled_rollback.pl|$waiter_pid|other|AccessExclusiveLock (waiting)|t\n$waits", '... in stat_horizon');
 $node->safe_psql('postgres', "ROLLBACK PREPARED 'holder'");
 select(undef, undef, undef, 2);
 is($node->safe_psql('postgres', $blocked_by), "{$waiter_pid}", 'which alone is in the way');
-is($node->safe_psql('postgres', $horizon), "log 0 waits for a lock on other blocked by $waiter_pid|$waiter_pid", '... in stat_horizon');
+is($node->safe_psql('postgres', $horizon), "lock|031_stalled_rollback.pl|$waiter_pid|other|AccessExclusiveLock|t\n$waits", '... in stat_horizon');
 # the intervals between these lines double
-ok($node->wait_for_log(qr/LOG:  undo has been kept in database "postgres" for \d+ s\n[^\n]*DETAIL:  The rollback of transaction \d+, which waits for a lock on table "other", prevents undo/),
+ok($node->wait_for_log(qr/LOG:  undo has been kept in database "postgres" for \d+ s\n[^\n]*DETAIL:  The rollback of transaction \d+, which waits for a lock on table "other", prevents undo from being discarded\. Process $waiter_pid prevents undo from being discarded: the rollback of transaction \d+ waits for its AccessExclusiveLock on table "other"/),
 	'a line about old undo says that the rollback waits');
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($waiter_pid)");
-$locker->query_safe('ROLLBACK');
 $waiter->{run}->kill_kill;
 ok($node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM zundo.stat_rollback'), 'the rollback is completed');
 ok($node->poll_query_until('postgres', q(SELECT count(*) = 0 FROM zundo.stat_horizon WHERE kind = 'rollback')),

@@ -546,7 +546,8 @@ typedef struct ZuHold
 	uint32		logno;
 	ZXid		xid;			/* `oldest` cannot pass it */
 	Oid			reloid;			/* ROLLBACK: a table whose lock it waits for,
-								 * or 0 */
+								 * or 0; a rollback that waits for several has
+								 * as many holds, one after the other */
 	bool		failed;			/* ROLLBACK: an error prevented it, not a
 								 * lock; the error is in the server log */
 	uint64		records;		/* ROLLBACK: of the whole transaction */
@@ -554,6 +555,13 @@ typedef struct ZuHold
 } ZuHold;
 
 #define ZU_MAX_HOLDS	16
+
+/*
+ * The lock on a table under which a worker rolls its pages back (RESOLVE-2 in
+ * discard/), and the only mode that conflicts with it.
+ */
+#define ZU_ROLLBACK_LOCK		AccessShareLock
+#define ZU_ROLLBACK_CONFLICT	AccessExclusiveLock
 
 /*
  * Copies what holds `oldest` back, the oldest first, to out (space for
@@ -709,5 +717,11 @@ extern uint64 zu_purge(void);
  * excepted. In a transaction, no lock held.
  */
 extern char *zu_describe_pin(void);
+
+/*
+ * zu_anybody_waits: returns whether a process, of any database, has been
+ * waiting for space below zundo.undo_limit in the last second or so.
+ */
+extern bool zu_anybody_waits(void);
 
 #endif

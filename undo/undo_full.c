@@ -105,16 +105,31 @@ count_logs(ZuEntry *entry, uint64 *attached, uint64 *empty)
 }
 
 /*
- * Returns whether all undo of transactions before xid has been discarded and
- * its extents freed. xid is the oldest transaction whose undo is kept by a
- * snapshot, a transaction or a slot; as long as it is kept, all later undo is
- * kept, too. The pass that published this `oldest` has freed the extents once
- * no pass is running.
+ * Returns whether row locks that are recorded in undo of an older transaction
+ * keep `oldest` below xid, which determined the horizon of the last pass. They
+ * count as long as a locker may be in progress (UNDO-28), so as long as xid is
+ * kept: its end is what the discard pass waits for.
+ */
+static bool
+row_locks_keep(ZuEntry *entry, ZXid xid)
+{
+	ZuHold		holds[ZU_MAX_HOLDS];
+
+	return pg_atomic_read_u64(&entry->horizon) >= xid && zu_holds(holds) > 0 &&
+		holds[0].kind == ZU_HOLD_LOCKS && pg_atomic_read_u64(&entry->oldest) >= holds[0].xid;
+}
+
+/*
+ * Returns whether all undo has been discarded that can be as long as
+ * transaction xid and all later ones are kept by a snapshot, a transaction, a
+ * slot or a lock, and its extents freed. The pass that published this `oldest`
+ * has freed the extents once no pass is running.
  */
 static bool
 is_discarded(ZuEntry *entry, TransactionId xid)
 {
-	if (pg_atomic_read_u64(&entry->oldest) < zxid_widen(xid))
+	if (pg_atomic_read_u64(&entry->oldest) < zxid_widen(xid) &&
+		!row_locks_keep(entry, zxid_widen(xid)))
 		return false;
 	pg_memory_barrier();
 	return pg_atomic_read_u32(&entry->discarder) == 0;
@@ -172,6 +187,13 @@ why_cramped(uint64 attached, uint64 own_bytes)
 					(int) (own_bytes / (1024 * 1024)));
 }
 
+/* Returns the oldest transaction whose undo is kept, by the pin or by us. */
+static TransactionId
+kept_from(const ZuPin *pin, TransactionId own)
+{
+	return pin->kind != ZU_PIN_NONE && TransactionIdPrecedes(pin->xid, own) ? pin->xid : own;
+}
+
 /*
  * Returns a sentence that says why the undo that is kept cannot be discarded
  * while this backend waits, or NULL if it may be. All other undo has been
@@ -183,12 +205,11 @@ why_hopeless(const ZuPin *pin, TransactionId own)
 {
 	if (pin->kind == ZU_PIN_NONE || TransactionIdPrecedes(own, pin->xid))
 		return "This transaction itself prevents undo from being discarded: no other one has an "
-			"older snapshot or transaction ID.";
-	if (pin->kind == ZU_PIN_PREPARED)
-		return psprintf("Prepared transaction %u prevents undo from being discarded.", pin->xid);
-	if (pin->kind == ZU_PIN_SLOT)
-		return psprintf("A replication slot with xmin %u prevents undo from being discarded.",
-						pin->xid);
+			"older snapshot or transaction ID, or has locked a table that is to be rolled back.";
+	if (pin->kind == ZU_PIN_PREPARED || pin->kind == ZU_PIN_SLOT)
+		return zu_name_pin(pin);
+	if (own == pin->xid && OidIsValid(pin->table))
+		return zu_name_pin(pin);
 	if (own == pin->xid)
 		return psprintf("Transaction %u of process %d prevents undo from being discarded, and so "
 						"does the snapshot of this statement, which is as old.",
@@ -204,7 +225,7 @@ why_hopeless(const ZuPin *pin, TransactionId own)
 static const char *
 why_in_circle(const ZuPin *pin, ZuFullWait *wait, TimestampTz now)
 {
-	if (pin->kind != ZU_PIN_OTHER && pin->kind != ZU_PIN_CLIENT)
+	if (pin->kind < ZU_PIN_OTHER)
 		return NULL;
 	if (!TimestampDifferenceExceeds(wait->looked, now, DeadlockTimeout))
 		return NULL;
@@ -225,14 +246,34 @@ why_too_late(const ZuPin *pin, const ZuFullWait *wait, TimestampTz now)
 	if (zundo_undo_full_timeout == 0 ||
 		!TimestampDifferenceExceeds(wait->since, now, zundo_undo_full_timeout))
 		return NULL;
-	if (pin->kind != ZU_PIN_OTHER && pin->kind != ZU_PIN_CLIENT)
+	if (pin->kind < ZU_PIN_OTHER)
 		return psprintf("No undo was discarded within %d ms (\"zundo.undo_full_timeout\").",
 						zundo_undo_full_timeout);
 	return psprintf("Process %d%s still prevents undo from being discarded after a wait of %d ms "
-					"(\"zundo.undo_full_timeout\").",
+					"(\"zundo.undo_full_timeout\").%s%s",
 					pin->pid, pin->exempt ? ", which is exempt from cancellation "
 					"(\"zundo.undo_full_exempt\")," : "",
-					zundo_undo_full_timeout);
+					zundo_undo_full_timeout,
+					OidIsValid(pin->table) ? " " : "", OidIsValid(pin->table) ? zu_name_pin(pin)
+					: "");
+}
+
+/*
+ * Returns a sentence that names what keeps the undo, or NULL if some of it will
+ * be discarded by itself, so that no transaction is to blame.
+ */
+static const char *
+why_kept(ZuEntry *entry)
+{
+	TransactionId own;
+	ZuPin		pin = zu_find_pin(&own);
+	const char *why;
+
+	Assert(TransactionIdIsValid(own));
+	if (!is_discarded(entry, kept_from(&pin, own)))
+		return NULL;
+	why = why_hopeless(&pin, own);
+	return why != NULL ? why : zu_name_pin(&pin);
 }
 
 /* ---- waiting ---- */
@@ -260,17 +301,18 @@ take_nap(ZuFullWait *wait, TimestampTz now)
 /*
  * Returns whether zundo.undo_full and UNDO-34 allow the transaction that pins
  * to be canceled, and whether that makes space for this statement or the next
- * one. A transaction whose own xid equals the xmin of this statement's snapshot
- * still blocks the next statement, so cancelling it is worthwhile even though
- * it comes too late for this one. A process that waits for space itself is left
- * alone: its own wait ends when nothing else keeps the undo.
+ * one. A transaction whose own xid equals the xmin of this statement's
+ * snapshot, or which keeps the rollback of that xid from a table, still blocks
+ * the next statement, so cancelling it is worthwhile even though it comes too
+ * late for this one. A process that waits for space itself is left alone: its
+ * own wait ends when nothing else keeps the undo.
  */
 static bool
 may_cancel(const ZuPin *pin, TransactionId own)
 {
-	return zundo_undo_full == ZUNDO_FULL_CANCEL && pin->kind == ZU_PIN_CLIENT && !pin->exempt &&
-		(TransactionIdPrecedes(pin->xid, own) || (pin->xid == own && pin->owner)) &&
-		!zu_is_waiting(pin);
+	return zundo_undo_full == ZUNDO_FULL_CANCEL && zu_may_cancel(pin) &&
+		(TransactionIdPrecedes(pin->xid, own) ||
+		 (pin->xid == own && (pin->owner || OidIsValid(pin->table))));
 }
 
 /*
@@ -293,14 +335,15 @@ zu_wait_for_space(ZuEntry *entry, ZuFullWait *wait)
 	TransactionId own;
 	ZuPin		pin;
 
-	if (zundo_undo_full == ZUNDO_FULL_ERROR || InterruptHoldoffCount > 0 || !IsUnderPostmaster)
+	if (InterruptHoldoffCount > 0 || !IsUnderPostmaster)
 		report_full(entry, NULL);
+	if (zundo_undo_full == ZUNDO_FULL_ERROR)
+		report_full(entry, why_kept(entry));
 	if (wait->since == 0)
 		wait->since = wait->looked = now;
 	pin = zu_find_pin(&own);
 	Assert(TransactionIdIsValid(own));
-	discarded = is_discarded(entry, pin.kind != ZU_PIN_NONE && TransactionIdPrecedes(pin.xid, own)
-							 ? pin.xid : own);
+	discarded = is_discarded(entry, kept_from(&pin, own));
 	count_logs(entry, &attached, &empty);
 	/* space that was freed before this was read must not count as missing */
 	if (!zu_is_full(entry))

@@ -258,8 +258,9 @@ typedef enum ZuPinKind
 	ZU_PIN_NONE,
 	ZU_PIN_PREPARED,
 	ZU_PIN_SLOT,
-	ZU_PIN_OTHER,				/* a walsender, autovacuum, a background
-								 * worker */
+	ZU_PIN_OTHER,				/* a walsender, a background worker, a process
+								 * of another database */
+	ZU_PIN_AUTOVACUUM,
 	ZU_PIN_CLIENT
 } ZuPinKind;
 
@@ -269,8 +270,12 @@ typedef struct ZuPin
 	TransactionId xid;			/* undo of this transaction and of younger
 								 * ones cannot be discarded */
 	bool		owner;			/* xid is its own; otherwise the xmin of its
-								 * snapshot */
-	int			procno;			/* OTHER and CLIENT: its process; for a
+								 * snapshot, or that of a rollback that it
+								 * keeps from locking a table */
+	Oid			table;			/* that table, 0 = none */
+	bool		queued;			/* it does not hold the table's lock, but
+								 * waits for it */
+	int			procno;			/* OTHER and later: its process; for a
 								 * parallel worker that of the leader */
 	int			pid;
 	LocalTransactionId lxid;
@@ -282,9 +287,16 @@ typedef struct ZuPin
 
 /*
  * Returns what else keeps the most undo of this database now. Sets *own to the
- * transaction from which on this backend itself keeps undo.
+ * transaction from which on this backend itself keeps undo. The database is
+ * attached; in a transaction, no LWLock held.
  */
 extern ZuPin zu_find_pin(TransactionId *own);
+
+/*
+ * Returns a palloc'd sentence that names the pin, which is not ZU_PIN_NONE. In
+ * a transaction, no LWLock held.
+ */
+extern char *zu_name_pin(const ZuPin *pin);
 
 /*
  * zu_pin_shmem_size, zu_pin_shmem_startup: return the size of the marks of
@@ -305,8 +317,16 @@ extern void zu_note_waiting(TimestampTz until);
 extern bool zu_is_waiting(const ZuPin *pin);
 
 /*
- * Sends the signal that is due, if any, to end the transaction of a client that
- * pins undo. Called again and again as long as it does.
+ * zu_may_cancel: returns whether UNDO-34 allows to end the pin's transaction,
+ * and it does not wait for space itself.
+ */
+extern bool zu_may_cancel(const ZuPin *pin);
+
+/*
+ * Sends the signal that is due, if any, to end the transaction that pins undo
+ * (zu_may_cancel); if it keeps a rollback from a table, also to all others that
+ * do so. Called again and again as long as undo is pinned. In a transaction, no
+ * LWLock held.
  */
 extern void zu_cancel_pin(const ZuPin *pin);
 

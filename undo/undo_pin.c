@@ -12,9 +12,11 @@
  * the server's error at the next place where it looks for signals; the hooks
  * turn this into ERRCODE_SNAPSHOT_TOO_OLD if the mark names their process and
  * transaction. A backend that waits for its client does not react to SIGINT: if
- * it still waits after a time of grace, it is ended by SIGTERM. A signal may
- * arrive when the transaction has just ended, as with pg_cancel_backend: the
- * next statement is canceled then, with the server's error.
+ * it still waits after a time of grace, it is ended by SIGTERM. So is one whose
+ * transaction continues after CANCEL_TRIES signals: PL/pgSQL can catch the
+ * error. A signal may arrive when the transaction has just ended, as with
+ * pg_cancel_backend: the next statement is canceled then, with the server's
+ * error.
  *
  * Locks: ProcArrayLock shared while processes are looked at and signalled, so
  * that no process leaves meanwhile. Then the marks' spinlock.
@@ -27,8 +29,9 @@
  *		transaction only: it means nothing to the next one, nor to the next
  *		user of the place. Not asserted: the process is looked at again under
  *		the lock right before the signal, which is the test itself.
- *	UNDO-34	only clients' transactions are canceled: not our own, no
- *		walsender, no autovacuum, no background worker, nor those of roles in
+ *	UNDO-34	only clients' transactions are canceled, and the work of
+ *		autovacuum on one table, where functions of its owner run: not our own,
+ *		no walsender, no background worker, nor those of roles in
  *		zundo.undo_full_exempt, by the role that logged in. Not asserted: the
  *		function that allows a cancellation is the test itself;
  *		t/044_undo_guard tries each kind of process.
@@ -41,14 +44,19 @@
 #include "miscadmin.h"
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
+#include "storage/lmgr.h"
+#include "storage/procarray.h"
 #include "storage/shmem.h"
 #include "utils/acl.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 #include "utils/wait_event.h"
 
 #define CANCEL_GRACE_MS	1000
+/* How often a transaction is canceled before its session is terminated. */
+#define CANCEL_TRIES	3
 
 #define VICTIM_DETAIL \
 	"The transaction kept old row versions while the undo log was full " \
@@ -64,8 +72,8 @@ typedef struct Mark
 								 * transaction */
 	LocalTransactionId lxid;
 	TimestampTz since;			/* time of the last signal; before that, when
-								 * the victim was found */
-	bool		cancelled;
+								 * the victim was found idle */
+	int			cancelled;		/* how often */
 	bool		terminated;
 } Mark;
 
@@ -160,8 +168,12 @@ describe(PGPROC *proc, PGPROC *leader, TransactionId xid)
 	event = *(volatile uint32 *) &proc->wait_event_info;
 	pin.reading = event == WAIT_EVENT_CLIENT_READ;
 	pin.writing = event == WAIT_EVENT_CLIENT_WRITE;
-	if (zc_proc_is_background_worker(proc) || (proc->statusFlags & PROC_IS_AUTOVACUUM) ||
-		proc->databaseId != MyDatabaseId || is_walsender(pin.pid))
+	if (proc->databaseId != MyDatabaseId || is_walsender(pin.pid) ||
+		pin.pid == (int) pg_atomic_read_u32(&zu_my.entry->worker))
+		pin.kind = ZU_PIN_OTHER;
+	else if ((proc->statusFlags & PROC_IS_AUTOVACUUM) != 0)
+		pin.kind = ZU_PIN_AUTOVACUUM;
+	else if (zc_proc_is_background_worker(proc))
 		pin.kind = ZU_PIN_OTHER;
 	else
 		pin.kind = ZU_PIN_CLIENT;
@@ -170,14 +182,19 @@ describe(PGPROC *proc, PGPROC *leader, TransactionId xid)
 
 /*
  * Returns whether a counts more than b: the pin with the older xid does, then
- * the owner of that xid, then the kind that comes first in ZuPinKind.
+ * the owner of that xid, then the kind that comes first in ZuPinKind, then one
+ * that is exempt, then one that keeps a rollback from its table.
  */
 static bool
 counts_more(const ZuPin *a, const ZuPin *b)
 {
 	if (b->kind == ZU_PIN_NONE || a->xid != b->xid)
 		return b->kind == ZU_PIN_NONE || TransactionIdPrecedes(a->xid, b->xid);
-	return a->owner != b->owner ? a->owner : a->kind < b->kind;
+	if (a->owner != b->owner || a->kind != b->kind)
+		return a->owner != b->owner ? a->owner : a->kind < b->kind;
+	if (a->exempt != b->exempt)
+		return a->exempt;
+	return OidIsValid(a->table) && !OidIsValid(b->table);
 }
 
 /*
@@ -210,9 +227,168 @@ is_exempt(Oid role)
 }
 
 /*
+ * Notes in its mark that a transaction may become a victim. Spinlock of the
+ * marks held.
+ */
+static void
+note_victim(Mark *mark, const ZuPin *pin, TimestampTz now)
+{
+	bool		is_new = mark->pid != pin->pid || mark->lxid != pin->lxid;
+
+	if (is_new)
+	{
+		mark->pid = pin->pid;
+		mark->lxid = pin->lxid;
+		mark->cancelled = 0;
+		mark->terminated = false;
+	}
+	if (is_new || (mark->cancelled == 0 && !pin->reading))
+		mark->since = now;
+}
+
+/* zu_holds: See undo.h. Copies under the spinlock of the entry. */
+int
+zu_holds(ZuHold *out)
+{
+	ZuEntry    *entry = zu_my.entry;
+	int			n;
+
+	Assert(zu_my.entry != NULL);
+	SpinLockAcquire(&entry->mutex);
+	n = entry->nholds;
+	memcpy(out, entry->holds, n * sizeof(ZuHold));
+	SpinLockRelease(&entry->mutex);
+	return n;
+}
+
+/* ---- locks that keep a rollback from its table ---- */
+
+/*
+ * Returns whether the process of the lock table's entry holds, or waits for, a
+ * lock on the table that conflicts with a rollback's. The worker does not wait
+ * in the queue, so all that do are in front of it.
+ */
+static bool
+is_in_the_way(const LockInstanceData *lock, Oid table)
+{
+	return lock->locktag.locktag_type == LOCKTAG_RELATION &&
+		lock->locktag.locktag_field1 == MyDatabaseId && lock->locktag.locktag_field2 == table &&
+		((lock->holdMask & LOCKBIT_ON(ZU_ROLLBACK_CONFLICT)) != 0 ||
+		 lock->waitLockMode == ZU_ROLLBACK_CONFLICT);
+}
+
+/*
+ * Returns a list of palloc'd pins: the processes and prepared transactions of
+ * 'locks' that keep the rollback of xid from locking the table. Leaves out our
+ * own, and those that are in another transaction by now; *mine says whether our
+ * own is among them.
+ */
+static List *
+find_lockers(const LockData *locks, Oid table, TransactionId xid, bool *mine)
+{
+	List	   *pins = NIL;
+	ListCell   *lc;
+
+	*mine = false;
+	for (int i = 0; i < locks->nelements; i++)
+	{
+		const LockInstanceData *lock = &locks->locks[i];
+		ZuPin	   *pin;
+
+		if (!is_in_the_way(lock, table))
+			continue;
+		if (lock->pid == MyProcPid)
+		{
+			*mine = true;
+			continue;
+		}
+		pin = palloc0(sizeof(ZuPin));
+		pin->kind = ZU_PIN_PREPARED;
+		pin->xid = xid;
+		pin->pid = lock->pid;
+		pin->lxid = zc_lock_lxid(lock);
+		pin->table = table;
+		pin->queued = (lock->holdMask & LOCKBIT_ON(ZU_ROLLBACK_CONFLICT)) == 0;
+		pins = lappend(pins, pin);
+	}
+	LWLockAcquire(ProcArrayLock, LW_SHARED);
+	foreach(lc, pins)
+	{
+		ZuPin	   *pin = lfirst(lc);
+		PGPROC	   *proc = pin->pid == 0 ? NULL : BackendPidGetProcWithLock(pin->pid);
+
+		if (proc != NULL && zc_proc_lxid(proc) == pin->lxid)
+		{
+			ZuPin		found = describe(proc, NULL, xid);
+
+			found.owner = false;
+			found.table = table;
+			found.queued = pin->queued;
+			*pin = found;
+		}
+		else if (pin->pid != 0)
+			pins = foreach_delete_current(pins, lc);
+	}
+	LWLockRelease(ProcArrayLock);
+	/* not under ProcArrayLock: this may read catalogs */
+	foreach(lc, pins)
+	{
+		ZuPin	   *pin = lfirst(lc);
+
+		pin->exempt = pin->kind == ZU_PIN_CLIENT && is_exempt(pin->role);
+	}
+	return pins;
+}
+
+/*
+ * Lets the rollbacks count that wait for the lock of a table: a process that
+ * keeps them from it keeps the undo of their transactions and of all younger
+ * ones, though it may have neither a transaction id nor a snapshot. The last
+ * discard pass tells the rollbacks, the lock table the processes. *oldest is
+ * the pin that counts most, and *own as in zu_find_pin.
+ */
+static void
+count_lockers(ZuPin *oldest, TransactionId *own)
+{
+	ZuHold		holds[ZU_MAX_HOLDS];
+	int			n = zu_holds(holds);
+	LockData   *locks = NULL;
+
+	for (int i = 0; i < n; i++)
+	{
+		TransactionId xid = zxid_to_xid(holds[i].xid);
+		List	   *pins;
+		ListCell   *lc;
+		bool		mine;
+
+		if (holds[i].kind != ZU_HOLD_ROLLBACK || !OidIsValid(holds[i].reloid) || holds[i].failed)
+			continue;
+		if (oldest->kind != ZU_PIN_NONE && TransactionIdPrecedes(oldest->xid, xid))
+			break;
+		if (locks == NULL)
+			locks = GetLockStatusData();
+		pins = find_lockers(locks, holds[i].reloid, xid, &mine);
+		if (mine && (!TransactionIdIsValid(*own) || TransactionIdPrecedes(xid, *own)))
+			*own = xid;
+		foreach(lc, pins)
+			if (counts_more(lfirst(lc), oldest))
+			*oldest = *(ZuPin *) lfirst(lc);
+		list_free_deep(pins);
+	}
+	if (locks != NULL)
+	{
+		pfree(locks->locks);
+		pfree(locks);
+	}
+}
+
+/*
  * zu_find_pin: See undo_internal.h. Compares all processes and prepared
- * transactions, then the replication slots. The catalog look-up for the exempt
- * roles comes last, since ProcArrayLock must not be held for it.
+ * transactions, then the replication slots, then processes that keep a
+ * rollback from its table. The catalog look-up for the exempt roles comes
+ * after ProcArrayLock, which must not be held for it. With zundo.undo_full =
+ * cancel, the time of grace begins for all transactions that keep our own from
+ * space: one role may have many.
  */
 ZuPin
 zu_find_pin(TransactionId *own)
@@ -220,6 +396,8 @@ zu_find_pin(TransactionId *own)
 	int			nprocs = (int) ProcGlobal->allProcCount + max_prepared_xacts;
 	ZuPin		oldest = {ZU_PIN_NONE};
 	ZuPin		slot = {ZU_PIN_SLOT};
+	bool		notes = zundo_undo_full == ZUNDO_FULL_CANCEL;
+	TimestampTz now = GetCurrentTimestamp();
 
 	LWLockAcquire(ProcArrayLock, LW_SHARED);
 	*own = pinned_by(MyProc);
@@ -236,6 +414,13 @@ zu_find_pin(TransactionId *own)
 		pin = describe(proc, leader, xid);
 		if (counts_more(&pin, &oldest))
 			oldest = pin;
+		if (notes && pin.kind == ZU_PIN_CLIENT && pin.procno < shared->n &&
+			TransactionIdPrecedes(xid, *own))
+		{
+			SpinLockAcquire(&shared->mutex);
+			note_victim(&shared->marks[pin.procno], &pin, now);
+			SpinLockRelease(&shared->mutex);
+		}
 	}
 	LWLockRelease(ProcArrayLock);
 	ProcArrayGetReplicationSlotXmin(&slot.xid, NULL);
@@ -243,7 +428,38 @@ zu_find_pin(TransactionId *own)
 		oldest = slot;
 	/* not under ProcArrayLock: this may read catalogs */
 	oldest.exempt = oldest.kind == ZU_PIN_CLIENT && is_exempt(oldest.role);
+	count_lockers(&oldest, own);
 	return oldest;
+}
+
+/* zu_name_pin: See undo_internal.h. */
+char *
+zu_name_pin(const ZuPin *pin)
+{
+	char	   *table = OidIsValid(pin->table) ? get_rel_name(pin->table) : NULL;
+
+	Assert(pin->kind != ZU_PIN_NONE);
+	if (table != NULL)
+		return psprintf("%s prevents undo from being discarded: the rollback of transaction %u "
+						"waits for %s AccessExclusiveLock on table \"%s\".",
+						pin->kind == ZU_PIN_PREPARED ? "A prepared transaction" :
+						psprintf("Process %d", pin->pid), pin->xid,
+						pin->queued ? "its request for" : "its", table);
+	switch (pin->kind)
+	{
+		case ZU_PIN_NONE:
+		case ZU_PIN_PREPARED:
+			break;
+		case ZU_PIN_SLOT:
+			return psprintf("A replication slot with xmin %u prevents undo from being discarded.",
+							pin->xid);
+		case ZU_PIN_OTHER:
+		case ZU_PIN_AUTOVACUUM:
+		case ZU_PIN_CLIENT:
+			return psprintf("Process %d prevents undo from being discarded with %s %u.", pin->pid,
+							pin->owner ? "transaction" : "a snapshot with xmin", pin->xid);
+	}
+	return psprintf("Prepared transaction %u prevents undo from being discarded.", pin->xid);
 }
 
 /*
@@ -256,21 +472,9 @@ zu_describe_pin(void)
 	TransactionId own;
 	ZuPin		pin = zu_find_pin(&own);
 
-	switch (pin.kind)
-	{
-		case ZU_PIN_NONE:
-			break;
-		case ZU_PIN_PREPARED:
-			return psprintf("Prepared transaction %u prevents undo from being discarded.", pin.xid);
-		case ZU_PIN_SLOT:
-			return psprintf("A replication slot with xmin %u prevents undo from being discarded.",
-							pin.xid);
-		case ZU_PIN_OTHER:
-		case ZU_PIN_CLIENT:
-			return psprintf("Process %d prevents undo from being discarded with %s %u.", pin.pid,
-							pin.owner ? "transaction" : "a snapshot with xmin", pin.xid);
-	}
-	return pstrdup("No transaction or snapshot prevents undo from being discarded.");
+	if (pin.kind == ZU_PIN_NONE)
+		return pstrdup("No transaction or snapshot prevents undo from being discarded.");
+	return zu_name_pin(&pin);
 }
 
 /* ---- processes that wait ---- */
@@ -311,30 +515,39 @@ zu_is_waiting(const ZuPin *pin)
 	return result;
 }
 
+/* zu_anybody_waits: See undo.h. */
+bool
+zu_anybody_waits(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	bool		result = false;
+
+	SpinLockAcquire(&shared->mutex);
+	for (int i = 0; i < shared->n && !result; i++)
+		result = shared->marks[i].waits_until > now;
+	SpinLockRelease(&shared->mutex);
+	return result;
+}
+
 /* ---- cancelling ---- */
 
 /*
- * Notes the victim in its mark. Returns the signal that is due now, 0 if none;
- * sets *first to false if the same signal was sent before. Spinlock of the
- * marks held.
+ * Returns the signal that is due now, 0 if none, and notes it in the victim's
+ * mark; sets *first to false if the same signal was sent before. Spinlock of
+ * the marks held.
  */
 static int
 next_signal(Mark *mark, const ZuPin *pin, TimestampTz now, bool *first)
 {
-	bool		over = TimestampDifferenceExceeds(mark->since, now, CANCEL_GRACE_MS);
+	bool		over;
 
 	*first = true;
-	if (mark->pid != pin->pid || mark->lxid != pin->lxid)
-	{
-		mark->pid = pin->pid;
-		mark->lxid = pin->lxid;
-		mark->since = now;
-		mark->cancelled = mark->terminated = false;
-		over = false;
-	}
+	note_victim(mark, pin, now);
+	over = TimestampDifferenceExceeds(mark->since, now, CANCEL_GRACE_MS);
 	if (mark->terminated)
 		return 0;
-	if (over && (pin->reading || (pin->writing && mark->cancelled)))
+	if (over && pin->kind == ZU_PIN_CLIENT &&
+		(pin->reading || (pin->writing && mark->cancelled > 0) || mark->cancelled >= CANCEL_TRIES))
 	{
 		mark->terminated = true;
 		return SIGTERM;
@@ -344,12 +557,20 @@ next_signal(Mark *mark, const ZuPin *pin, TimestampTz now, bool *first)
 	 * after the time of grace the victim may be in another statement, because
 	 * the signal came between two, so SIGINT is repeated
 	 */
-	if (pin->reading || (mark->cancelled && !over))
+	if (pin->reading || (mark->cancelled > 0 && !over))
 		return 0;
-	*first = !mark->cancelled;
-	mark->cancelled = true;
+	*first = mark->cancelled == 0;
+	mark->cancelled++;
 	mark->since = now;
 	return SIGINT;
+}
+
+/* zu_may_cancel: See undo_internal.h. */
+bool
+zu_may_cancel(const ZuPin *pin)
+{
+	return (pin->kind == ZU_PIN_CLIENT || pin->kind == ZU_PIN_AUTOVACUUM) && !pin->exempt &&
+		!zu_is_waiting(pin);
 }
 
 /*
@@ -366,17 +587,17 @@ still_pins(const ZuPin *pin)
 }
 
 /*
- * zu_cancel_pin: See undo_internal.h. Looks at the process again, and signals
- * it, under ProcArrayLock (UNDO-33). Reports to the server log only.
+ * Looks at the process again, and signals it, under ProcArrayLock (UNDO-33).
+ * Reports to the server log only.
  */
-void
-zu_cancel_pin(const ZuPin *pin)
+static void
+cancel_process(const ZuPin *pin)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	int			signal = 0;
 	bool		first = false;
 
-	Assert(pin->kind == ZU_PIN_CLIENT && pin->pid != MyProcPid);
+	Assert(zu_may_cancel(pin) && pin->pid != MyProcPid);
 	if (pin->procno >= shared->n)
 		return;
 	LWLockAcquire(ProcArrayLock, LW_SHARED);
@@ -391,8 +612,12 @@ zu_cancel_pin(const ZuPin *pin)
 	LWLockRelease(ProcArrayLock);
 	if (signal == SIGTERM)
 		ereport(LOG_SERVER_ONLY,
-				(errmsg("terminated process %d, which waits for its client and prevents undo of "
+				(pin->reading || pin->writing ?
+				 errmsg("terminated process %d, which waits for its client and prevents undo of "
 						"transaction %u and later ones from being discarded",
+						pin->pid, pin->xid) :
+				 errmsg("terminated process %d, which continues after cancellation and prevents "
+						"undo of transaction %u and later ones from being discarded",
 						pin->pid, pin->xid),
 				 errdetail("Process %d waits for space below \"zundo.undo_limit\", and "
 						   "\"zundo.undo_full\" is \"cancel\".", MyProcPid)));
@@ -403,6 +628,38 @@ zu_cancel_pin(const ZuPin *pin)
 						pin->pid, pin->xid),
 				 errdetail("Process %d waits for space below \"zundo.undo_limit\", and "
 						   "\"zundo.undo_full\" is \"cancel\".", MyProcPid)));
+}
+
+/*
+ * zu_cancel_pin: See undo_internal.h. Of processes that are in the way of a
+ * rollback all are canceled together: one after the other, each with its time
+ * of grace, new ones could come faster.
+ */
+void
+zu_cancel_pin(const ZuPin *pin)
+{
+	LockData   *locks;
+	List	   *pins;
+	ListCell   *lc;
+	bool		mine;
+
+	if (!OidIsValid(pin->table))
+	{
+		cancel_process(pin);
+		return;
+	}
+	locks = GetLockStatusData();
+	pins = find_lockers(locks, pin->table, pin->xid, &mine);
+	foreach(lc, pins)
+	{
+		ZuPin	   *locker = lfirst(lc);
+
+		if (zu_may_cancel(locker))
+			cancel_process(locker);
+	}
+	list_free_deep(pins);
+	pfree(locks->locks);
+	pfree(locks);
 }
 
 /*
@@ -421,7 +678,7 @@ am_victim(bool terminated)
 	mark = &shared->marks[me];
 	SpinLockAcquire(&shared->mutex);
 	result = mark->pid == MyProcPid && mark->lxid == zc_proc_lxid(MyProc) &&
-		(terminated ? mark->terminated : mark->cancelled);
+		(terminated ? mark->terminated : mark->cancelled > 0);
 	SpinLockRelease(&shared->mutex);
 	return result;
 }

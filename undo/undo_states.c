@@ -289,21 +289,6 @@ zu_bytes_in_use(void)
 	return sum;
 }
 
-/* zu_holds: See undo.h. Copies under the spinlock of the entry. */
-int
-zu_holds(ZuHold *out)
-{
-	ZuEntry    *entry = zu_my.entry;
-	int			n;
-
-	Assert(zu_my.entry != NULL);
-	SpinLockAcquire(&entry->mutex);
-	n = entry->nholds;
-	memcpy(out, entry->holds, n * sizeof(ZuHold));
-	SpinLockRelease(&entry->mutex);
-	return n;
-}
-
 /* ---- damage ---- */
 
 /*
