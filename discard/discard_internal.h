@@ -185,7 +185,7 @@ extern void zqueue_read_all_if_closed(Discarder *mine);
 /*
  * zqueue_open: returns the queue of a log, whose insert position is 'insert'.
  * The queue begins anew at the log's discard pointer if another process has
- * moved that. Raises an internal error if the map has no extent for that
+ * moved that. Raises ERRCODE_DATA_CORRUPTED if the map has no extent for that
  * pointer.
  */
 extern LogQueue *zqueue_open(Discarder *mine, int logno, UndoPtr insert);
@@ -195,8 +195,8 @@ extern void zqueue_drop(Discarder *mine, int logno);
 
 /*
  * zqueue_parse: adds the transactions of the log's records up to 'insert' to
- * the queue. Closes the log at a record that cannot be read. Raises an
- * internal error if another process has discarded what is being read.
+ * the queue. Closes the log at a record that cannot be read. Raises
+ * ERRCODE_DATA_CORRUPTED if the map has lost what is being read.
  */
 extern void zqueue_parse(Discarder *mine, LogQueue *q, UndoPtr insert);
 

@@ -155,7 +155,7 @@ zqueue_open(Discarder *mine, int logno, UndoPtr insert)
 	if (at == n)
 	{
 		zqueue_drop(mine, logno);
-		elog(ERROR, "undo log %d does not begin where its discard pointer says", logno);
+		zu_report_changed_map(zuptr_extent(discard));
 	}
 	return q;
 }
@@ -317,5 +317,5 @@ zqueue_parse(Discarder *mine, LogQueue *q, UndoPtr insert)
 		zu_close_log(mine->entry, q->scan.logno, zu_scan_position(&q->scan));
 	}
 	if (step == ZU_STEP_GONE)
-		elog(ERROR, "undo log %u was discarded by another process", q->scan.logno);
+		zu_report_changed_map(zuptr_extent(zu_scan_position(&q->scan)));
 }

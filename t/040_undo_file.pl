@@ -27,8 +27,8 @@ $node->stop;
 
 # A second segment: 2100 extents, of which only the first few are in use; the file has holes.
 my $extents = 2100;
-my $blocks = 2 + 11 * 2 + $extents * 64;
-my ($meta, $map) = (read_block($path, 0), read_block($path, 2));
+my $blocks = 11 * 4 + $extents * 64;
+my ($meta, $map) = (read_block($path, 0), read_block($path, map_block(0)));
 truncate($path, 1 << 30) or die $!;
 append_to_file("$path.1", '');
 truncate("$path.1", ($blocks - 131072) * 8192) or die $!;
@@ -36,7 +36,7 @@ substr($meta, 48 + 16, 4) = pack('L<', $extents);
 write_twins($path, 0, $meta);
 # the map pages of the other groups
 substr($map, 48, 8000) = "\0" x 8000;
-write_twins($path, 2 + $_ * (2 + 200 * 64), $map) for (1 .. 10);
+write_twins($path, map_block($_), $map) for (1 .. 10);
 
 # One session opens both segments, and is in the middle of a statement when the tail is cut off.
 $node->start;

@@ -10,7 +10,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use ZundoTest;
 
-use constant { META => 0, MAP => 2, GROUP => 2 + 200 * 64 };
+use constant { META => 0, MAP => map_block(0) };
 
 my $node = zundo_node('twins', "full_page_writes = off\nwal_keep_size = 1GB\n",
 	allows_streaming => 1, extra => ['--data-checksums']);
@@ -27,7 +27,7 @@ sub put_block { my ($server, $block, $bytes) = @_; return write_block($server->d
 sub equal_twins
 {
 	my ($server, $first) = @_;
-	return substr(block_of($server, $first), 24) eq substr(block_of($server, $first + 1), 24);
+	return substr(block_of($server, $first), 24) eq substr(block_of($server, twin_block($first, 1)), 24);
 }
 
 # work WHEN: reads, allocates and frees extents.
@@ -47,7 +47,7 @@ sub work
 
 work('sound');
 $node->stop;
-my %stale = map { $_ => block_of($node, $_) } (META, META + 1, MAP, MAP + 1);
+my %stale = map { $_ => block_of($node, $_) } map { (twin_block(META, $_), twin_block(MAP, $_)) } (0, 1);
 $node->start;
 work('sound again');
 $node->stop;
@@ -63,14 +63,15 @@ for my $kind (sort keys %damage)
 	for my $which (0, 1)
 	{
 		# one copy of the meta page and one of the map page at the same time
-		put_block($node, META + $which, $damage{$kind}->(META + $which));
-		put_block($node, MAP + 1 - $which, $damage{$kind}->(MAP + 1 - $which));
+		my ($meta_block, $map_block) = (twin_block(META, $which), twin_block(MAP, 1 - $which));
+		put_block($node, $meta_block, $damage{$kind}->($meta_block));
+		put_block($node, $map_block, $damage{$kind}->($map_block));
 		my $size = -s $node->logfile;
 		$node->start;
 		work("$kind, $which");
 		my $log = slurp_file($node->logfile, $size);
-		like($log, qr/block @{[META + $which]} of relation "zundo.undo_log" was damaged and has been repaired/, "$kind, $which: said of the meta page");
-		like($log, qr/block @{[MAP + 1 - $which]} of relation "zundo.undo_log" was damaged and has been repaired/, "$kind, $which: and of the map");
+		like($log, qr/block $meta_block of relation "zundo.undo_log" was damaged and has been repaired/, "$kind, $which: said of the meta page");
+		like($log, qr/block $map_block of relation "zundo.undo_log" was damaged and has been repaired/, "$kind, $which: and of the map");
 		$node->stop;
 		ok(equal_twins($node, META) && equal_twins($node, MAP), "$kind, $which: both are repaired");
 	}
@@ -79,14 +80,14 @@ for my $kind (sort keys %damage)
 # Both copies: zheap tables raise an error, and heap tables can be used.
 for my $first (META, MAP)
 {
-	my @sound = map { block_of($node, $first + $_) } (0, 1);
-	put_block($node, $first + $_, $damage{ $_ ? 'zeroed' : 'flipped' }->($first + $_)) for (0, 1);
+	my @sound = map { block_of($node, twin_block($first, $_)) } (0, 1);
+	put_block($node, twin_block($first, $_), $damage{ $_ ? 'zeroed' : 'flipped' }->(twin_block($first, $_))) for (0, 1);
 	$node->start;
 	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nUPDATE z SET v = v + 1");
-	like($err, qr/XX001: blocks $first and @{[$first + 1]} of relation "zundo.undo_log" are damaged/, "both gone, $first: the error names them");
+	like($err, qr/XX001: blocks $first and @{[twin_block($first, 1)]} of relation "zundo.undo_log" are damaged/, "both gone, $first: the error names them");
 	is($node->safe_psql('postgres', 'INSERT INTO h VALUES (1) RETURNING id'), '1', "both gone, $first: heap tables can be used");
 	$node->stop;
-	put_block($node, $first + $_, $sound[$_]) for (0, 1);
+	put_block($node, twin_block($first, $_), $sound[$_]) for (0, 1);
 }
 
 # Both copies of a map page have missed writes: an extent that is in use is not allocated again.
@@ -95,20 +96,20 @@ work('with the map as it was');
 my $holder = $node->background_psql('postgres');
 $holder->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
 $node->safe_psql('postgres', 'CHECKPOINT');
-my @before = map { block_of($node, MAP + $_) } (0, 1);
+my @before = map { block_of($node, twin_block(MAP, $_)) } (0, 1);
 $node->safe_psql('postgres', 'UPDATE z SET v = v + 1, t = md5(t) || t');
 $v++;
 $holder->quit;
 $node->stop;
-my @after = map { block_of($node, MAP + $_) } (0, 1);
-put_block($node, MAP + $_, $before[$_]) for (0, 1);
+my @after = map { block_of($node, twin_block(MAP, $_)) } (0, 1);
+put_block($node, twin_block(MAP, $_), $before[$_]) for (0, 1);
 $node->append_conf('postgresql.conf', 'max_worker_processes = 0');
 $node->start;
 my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nUPDATE z SET v = v + 1, t = md5(t) || t");
 like($err, qr/XX001: extent \d+ of relation "zundo.undo_log" is in use/, 'a map that has missed writes: no extent is taken twice');
 is($node->safe_psql('postgres', 'SELECT count(*), sum(v) FROM z'), '4000|' . 4000 * $v, '... and the rows are right');
 $node->stop('immediate');
-put_block($node, MAP + $_, $after[$_]) for (0, 1);
+put_block($node, twin_block(MAP, $_), $after[$_]) for (0, 1);
 $node->start;
 work('with the map back');
 
@@ -121,8 +122,8 @@ for my $which (0, 1)
 {
 	$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 	$standby->stop;
-	put_block($standby, META + $which, "\xa5" x 8192);
-	put_block($standby, MAP + 1 - $which, $stale{ MAP + 1 - $which });
+	put_block($standby, twin_block(META, $which), "\xa5" x 8192);
+	put_block($standby, twin_block(MAP, 1 - $which), $stale{ twin_block(MAP, 1 - $which) });
 	$standby->start;
 	is($standby->safe_psql('postgres', 'SELECT count(*), sum(v) FROM z'), '4000|' . 4000 * $v, "standby, $which: rows are right");
 	work("primary, $which");
@@ -165,10 +166,10 @@ $meta = block_of($cut, META);
 substr($meta, 48 + 16, 4) = pack('L<', 203);
 substr($map, 48 + 40 * $_, 8) = pack('L<S<CC', $_ == 2 ? 7777 : 1, 0, 0, 0) for 0 .. 199;
 open(my $file, '+<:raw', $cut->data_dir . "/$path") or die $!;
-truncate($file, (MAP + GROUP + 2 + 3 * 64) * 8192) or die $!;
+truncate($file, (extent_block(202) + 64) * 8192) or die $!;
 close $file;
 forge(META, $meta);
-forge(MAP + GROUP, $map);
+forge(map_block(1), $map);
 $cut->start;
 $cut->safe_psql('postgres', 'INSERT INTO z VALUES (2)');
 ok($cut->poll_query_until('postgres', q{SELECT pg_relation_size('zundo.undo_log') < 100 * 1024 * 1024}), 'the tail is cut off');

@@ -8,7 +8,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use ZundoTest;
 
-use constant { META => 0, MAP => 2 };
+use constant { META => 0, MAP => map_block(0) };
 
 # without workers, so that rollbacks stay pending
 my $node = zundo_node('repair', <<'C', extra => ['--data-checksums']);
@@ -77,10 +77,10 @@ for my $case ([ 'meta', META ], [ 'map', MAP ], [ 'both', META, MAP ])
 	for my $first (@pairs)
 	{
 		write_block($path, $first, $damage{zeroed});
-		write_block($path, $first + 1, $damage{garbage});
+		write_block($path, twin_block($first, 1), $damage{garbage});
 	}
 	$node->start;
-	like(error_of('UPDATE z SET v = v + 1'), qr/XX001: .*blocks \d and \d of relation "zundo.undo_log" are damaged.*repair_undo/s, "$name: writing fails");
+	like(error_of('UPDATE z SET v = v + 1'), qr/XX001: .*blocks \d and \d+ of relation "zundo.undo_log" are damaged.*repair_undo/s, "$name: writing fails");
 	is(sql('INSERT INTO h VALUES (1) RETURNING id'), '1', "$name: heap tables can be used");
 	right("$name, lost") if $name eq 'map';
 	like(sql(q{SELECT * FROM zundo.check('zundo.undo_log')}), qr/LOG-2/, "$name: zundo.check finds it");
@@ -104,7 +104,7 @@ right('one copy');
 sub undo_pages
 {
 	my $size = (-s $path) / 8192;
-	return grep { my $page = read_block($path, $_); unpack('S<', substr($page, 36, 2)) == 0x7A75 && unpack('S<', substr($page, 12, 2)) > 64 } (4 .. $size - 1);
+	return grep { my $page = read_block($path, $_); unpack('S<', substr($page, 36, 2)) == 0x7A75 && unpack('S<', substr($page, 12, 2)) > 64 } (0 .. $size - 1);
 }
 
 # discarded: discards all undo. Then no transaction needs the lost page, but this is not
@@ -179,13 +179,13 @@ my $session = session($busy);
 ask($session, 'UPDATE z SET v = v + 1');
 my $repair = 'SELECT step FROM zundo.repair_undo(dry_run => false)';
 sql('CHECKPOINT');
-write_block($file, MAP + $_, $damage{garbage}) for 0, 1;
+write_block($file, twin_block(MAP, $_), $damage{garbage}) for 0, 1;
 sql('CREATE TABLE filler (pad text); INSERT INTO filler SELECT repeat($$x$$, 1000) FROM generate_series(1, 5000)');
 like(error_of($repair, $busy), qr/55000: cannot rebuild the extent map while sessions write to the undo log/, 'busy: the map is not rebuilt while sessions write');
 is(ask($session, 'SELECT sum(v) FROM z'), '100', 'busy: the rows are right');
 $session->quit;
 $busy->stop('immediate');
-write_block($file, MAP + $_, $damage{garbage}) for 0, 1;
+write_block($file, twin_block(MAP, $_), $damage{garbage}) for 0, 1;
 $busy->start;
 like(sql($repair), qr/both copies are lost; rebuilt/, 'busy: after a restart it is');
 is(sql('UPDATE z SET v = v + 1; SELECT sum(v) FROM z'), '200', 'busy: and the table is written');

@@ -29,7 +29,7 @@ $node->stop;
 my $extents = (-s $path) / 8192;
 write_block($path, $_, "\0" x 8192) for $extents .. $extents + 64 * 8 - 1;
 write_block($path, 0, "\xa5" x 8192);
-write_block($path, 1, "\0" x 8192);
+write_block($path, twin_block(0, 1), "\0" x 8192);
 $node->start;
 like($node->safe_psql('postgres', 'SELECT step FROM zundo.repair_undo(false)'), qr/meta page: both copies are lost; rebuilt/, 'repaired');
 is($node->safe_psql('postgres', q{SELECT * FROM zundo.check('zundo.undo_log')}), '', 'zundo.check');

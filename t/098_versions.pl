@@ -80,17 +80,17 @@ my $page = read_block($undo, META);
 my $right = $page;
 substr($page, VERSION, 4) = pack('L<', 1 + unpack('L<', substr($page, VERSION, 4)));
 write_twins($undo, META, $page);
-my @written = map { read_block($undo, $_) } (0, 1);
+my @written = map { read_block($undo, twin_block(META, $_)) } (0, 1);
 $node->start;
 for my $statement ('UPDATE z SET v = 0', 'SELECT sum(v) FROM z', 'INSERT INTO z VALUES (2000, 1)', 'SELECT * FROM zundo.repair_undo(false)',
 	'SELECT zundo.discard()', 'VACUUM z')
 {
-	like(error_of($statement), qr/55000: format of "zundo\.undo_log" is not supported by this version of zundo.*Found version 2 .*expected version 1/s,
+	like(error_of($statement), qr/55000: format of "zundo\.undo_log" is not supported by this version of zundo.*Found version 3 .*expected version 2/s,
 		"another format of the undo log: $statement");
 }
 is(sql('INSERT INTO h VALUES (1) RETURNING id'), '1', 'another format of the undo log: heap tables can be written');
 $node->stop;
-ok(read_block($undo, $_) eq $written[$_], "another format of the undo log: block $_ is as it was") for (0, 1);
+ok(read_block($undo, twin_block(META, $_)) eq $written[$_], "another format of the undo log: copy $_ of the meta page is as it was") for (0, 1);
 write_twins($undo, META, $right);
 
 # A table page of another format.

@@ -8,7 +8,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(read_block write_block write_twins zundo_node standby_of server_major sql session ask $complaint
+our @EXPORT = qw(read_block write_block write_twins twin_block map_block extent_block zundo_node standby_of server_major sql session ask $complaint
 	crash crashes stop_idle wait_for_death timed_out passes sound no_crash
 	index_twins change_twins compare_twins twin_round rebuild_twins end_snapshots);
 
@@ -134,6 +134,14 @@ sub crc32c
 	return $crc ^ 0xFFFFFFFF;
 }
 
+# twin_block FIRST WHICH: returns the block of copy 0 or 1 of a meta or map page of the
+# undo log, whose first copy is block FIRST. map_block GROUP: returns the block of the first
+# copy of the map page of this group of extents; the first copy of the meta page is block 0.
+# extent_block EXTENT: returns the first block of an extent.
+sub twin_block { my ($first, $which) = @_; return $first + $which * 66 }
+sub map_block { my ($group) = @_; return 1 + $group * (4 + 200 * 64) }
+sub extent_block { my ($extent) = @_; my $i = $extent % 200; return map_block(int($extent / 200)) + 1 + $i * 64 + ($i ? 2 : 0) }
+
 # write_twins FILE BLOCK BYTES: writes both twins of a meta or map page of the undo log,
 # with the right checksum of the twin. The server's data checksums must be off.
 sub write_twins
@@ -142,7 +150,7 @@ sub write_twins
 	my $lower = unpack('S<', substr($page, 12, 2));
 	substr($page, 36, 4) = pack('L<', $first);
 	substr($page, 40, 4) = pack('L<', crc32c(substr($page, 24, 16) . substr($page, 48, $lower - 48)));
-	write_block($path, $first + $_, $page) for (0, 1);
+	write_block($path, twin_block($first, $_), $page) for (0, 1);
 	return;
 }
 

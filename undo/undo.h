@@ -603,18 +603,19 @@ extern void zu_attach_unloaded(void);
 
 /*
  * Reports what is wrong with the meta page and the map pages, and where they
- * contradict the pages of the extents. May run beside writers, and on a
- * standby.
+ * contradict the pages of the extents or the length of the file. May run
+ * beside writers, and on a standby.
  */
 extern void zu_check_map(ZuReport report, void *arg);
 
 /*
  * Repairs the meta page and the map pages: from their twins, or from the other
- * pages where both twins are lost. With dry_run it only reports what it would
- * do, except that loading the meta page, as any first use of the database
- * does, repairs the meta page from its twin. No undo is lost by it. Returns
- * whether the logs can be loaded afterwards. On a primary only. Raises an
- * error if a map page would have to be rebuilt while sessions have the logs
+ * pages where both twins are lost, or have missed writes as the other pages
+ * prove. Extends the file if it is too short. With dry_run it only reports
+ * what it would do, except that loading the meta page, as any first use of the
+ * database does, repairs what needs no word (zu_mend). No undo is lost by it.
+ * Returns whether the logs can be loaded afterwards. On a primary only. Raises
+ * an error if a map page would have to be rebuilt while sessions have the logs
  * loaded.
  */
 extern bool zu_repair_map(bool dry_run, ZuReport report, void *arg);

@@ -258,6 +258,12 @@ extern void zu_require_logs(void);
 extern ZuExtent *zu_collect_extents(int logno, uint64 from, int *n);
 
 /*
+ * Raises ERRCODE_DATA_CORRUPTED for a map entry that is not what this server
+ * has written there: the entry of this extent, by what its log knows of it.
+ */
+extern void zu_report_changed_map(uint32 extent) zc_noreturn;
+
+/*
  * Makes the extents free and oldest durable, in WAL and on the pages. On entry
  * the alloc lock is held, and oldest is published. Sorts the array. Raises an
  * internal error if an extent's map entry does not agree with the array.

@@ -4,13 +4,18 @@
  * On-disk layout of zundo.undo_log (all pages have the standard page header,
  * and pd_lower is exact so that full-page images leave out what follows it):
  *
- *	blocks 0 and 1					meta page: ZuTwinHeader at 24, ZuMetaData
- *									at 48
- *	2 + g * ZU_GROUP_BLOCKS, + 1	map page of extent group g: ZuTwinHeader at
- *									24, 200 ZuMapEntry at 48
- *	.. the 200 * 64 blocks after it	the group's extents, 64 pages each
+ *	Groups of ZU_GROUP_BLOCKS blocks. In each:
+ *	0			group 0: meta page: ZuTwinHeader at 24, ZuMetaData at 48; other
+ *				groups: not used, zeros
+ *	1			map page of the group: ZuTwinHeader at 24, 200 ZuMapEntry at 48
+ *	2 .. 65		the group's first extent, 64 pages
+ *	66, 67		the second copies of 0 and 1
+ *	68 ..		the group's other 199 extents
  *
- *	Meta and map pages exist twice, side by side (undo_twin.c).
+ *	Meta and map pages exist twice (undo_twin.c), with an extent between the
+ *	copies, 528 kB from one to the other, so that what damages a stretch of the
+ *	file leaves one of them. They are not further apart because a file with one
+ *	extent has both.
  *
  *	undo page:
  *	OFFSET SIZE FIELD
@@ -34,7 +39,10 @@
 #define ZU_META_BLOCK	0		/* the first twin's */
 #define ZU_META_MAGIC	0x5A554E44
 #define ZU_MAP_MAGIC	0x5A554E4D
-#define ZU_META_VERSION 1
+#define ZU_META_VERSION 2
+
+#define ZU_HEAD_BLOCKS	2		/* a meta and a map page, at both places */
+#define ZU_TWIN_DISTANCE (ZU_HEAD_BLOCKS + ZU_EXTENT_PAGES) /* of two twins */
 
 /* The header of meta and map pages, behind the page header. */
 typedef struct ZuTwinHeader
@@ -104,7 +112,7 @@ typedef struct ZuMapEntry
 StaticAssertDecl(sizeof(ZuMapEntry) == 40, "ZuMapEntry is 40 bytes on disk");
 
 #define ZU_GROUP_EXTENTS	200
-#define ZU_GROUP_BLOCKS		(2 + ZU_GROUP_EXTENTS * ZU_EXTENT_PAGES)
+#define ZU_GROUP_BLOCKS		(2 * ZU_HEAD_BLOCKS + ZU_GROUP_EXTENTS * ZU_EXTENT_PAGES)
 
 StaticAssertDecl(ZU_TWIN_DATA + ZU_GROUP_EXTENTS * sizeof(ZuMapEntry) <= BLCKSZ,
 				 "a map page holds the entries of its group");
@@ -163,37 +171,61 @@ zu_page_header(Page page)
 static inline BlockNumber
 zu_map_block(uint32 extent)
 {
-	return 2 + (extent / ZU_GROUP_EXTENTS) * (BlockNumber) ZU_GROUP_BLOCKS;
+	return 1 + (extent / ZU_GROUP_EXTENTS) * (BlockNumber) ZU_GROUP_BLOCKS;
+}
+
+/*
+ * Returns the block of twin 0 or 1 of the pair whose first twin is block
+ * 'first'.
+ */
+static inline BlockNumber
+zu_twin_block(BlockNumber first, int which)
+{
+	return first + which * ZU_TWIN_DISTANCE;
 }
 
 /* Returns the first block of the extent. */
 static inline BlockNumber
 zu_extent_block(uint32 extent)
 {
-	return zu_map_block(extent) + 2 + (extent % ZU_GROUP_EXTENTS) * ZU_EXTENT_PAGES;
+	uint32		i = extent % ZU_GROUP_EXTENTS;
+
+	return (extent / ZU_GROUP_EXTENTS) * (BlockNumber) ZU_GROUP_BLOCKS + ZU_HEAD_BLOCKS +
+		i * ZU_EXTENT_PAGES + (i > 0 ? ZU_HEAD_BLOCKS : 0);
 }
 
 /* Returns the extent that a data block belongs to. */
 static inline uint32
 zu_block_extent(BlockNumber block)
 {
-	BlockNumber b = block - 2;
+	uint32		b = block % ZU_GROUP_BLOCKS - ZU_HEAD_BLOCKS;
 
-	return (b / ZU_GROUP_BLOCKS) * ZU_GROUP_EXTENTS + (b % ZU_GROUP_BLOCKS - 2) / ZU_EXTENT_PAGES;
+	if (b >= ZU_EXTENT_PAGES)
+		b -= ZU_HEAD_BLOCKS;
+	return (block / ZU_GROUP_BLOCKS) * ZU_GROUP_EXTENTS + b / ZU_EXTENT_PAGES;
 }
 
-/* Returns whether the block holds a meta or a map page. */
+/* Returns whether the block is a place of meta and map pages. */
 static inline bool
 zu_block_is_twin(BlockNumber block)
 {
-	return block < 2 || (block - 2) % ZU_GROUP_BLOCKS < 2;
+	uint32		b = block % ZU_GROUP_BLOCKS;
+
+	return b < ZU_HEAD_BLOCKS ||
+		(b >= ZU_TWIN_DISTANCE && b < ZU_TWIN_DISTANCE + ZU_HEAD_BLOCKS);
 }
 
-/* Returns the number of blocks of a relation with nextents extents. */
+/*
+ * Returns the number of blocks of a relation with nextents extents: up to the
+ * end of the last one, or of the twins behind it.
+ */
 static inline BlockNumber
 zu_nblocks_for(uint32 nextents)
 {
-	return nextents == 0 ? 2 : zu_extent_block(nextents - 1) + ZU_EXTENT_PAGES;
+	if (nextents == 0)
+		return zu_twin_block(ZU_META_BLOCK, 1) + 1;
+	return zu_extent_block(nextents - 1) + ZU_EXTENT_PAGES +
+		((nextents - 1) % ZU_GROUP_EXTENTS == 0 ? ZU_HEAD_BLOCKS : 0);
 }
 
 /*

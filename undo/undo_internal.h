@@ -62,6 +62,16 @@ extern bool zu_extent_live(const ZuExtent *e);
  */
 extern bool zu_block_is_zero(BlockNumber block);
 
+/* Returns the length of the file in blocks. */
+extern BlockNumber zu_file_blocks(void);
+
+/*
+ * Copies a block as it is in its buffer to dst (BLCKSZ bytes). If the block
+ * cannot be read, or lies behind the end of the file, copies zeros and sets
+ * *damaged to true; else sets it to false. Holds nothing on return.
+ */
+extern void zu_copy_block(BlockNumber block, char *dst, bool *damaged);
+
 /*
  * Returns where the data of extent e end, according to its pages;
  * InvalidUndoPtr if nothing was written there. If sound is not NULL, reads the
@@ -164,12 +174,25 @@ extern void zu_twins_lock(ZuTwins *t, BlockNumber first);
 
 /*
  * Tells which twins of the pair at block 'first' are valid, and how often each
- * was changed. Holds nothing on return.
+ * was changed. A twin behind the end of the file is not valid. Holds nothing on
+ * return.
  */
 extern void zu_twins_state(BlockNumber first, bool valid[2], uint64 changes[2]);
 
 /* Returns whether neither twin of the pair at block 'first' is valid. */
 extern bool zu_twins_lost(BlockNumber first);
+
+/*
+ * Copies the better twin of the pair at block 'first' to dst (BLCKSZ bytes);
+ * false if neither is valid. Holds nothing on return.
+ */
+extern bool zu_twins_copy(BlockNumber first, char *dst);
+
+/*
+ * Raises the error for a pair of which no twin is valid: the meta page or a map
+ * page is lost.
+ */
+extern void zu_twins_report_lost(BlockNumber first) zc_noreturn;
 
 /*
  * Pins and exclusively locks a pair that the caller initialises; the pages are
@@ -217,6 +240,87 @@ extern bool zu_twins_redo(ZuTwins *t, XLogReaderState *record, uint8 id);
  */
 extern void zu_twins_redo_new(ZuTwins *t, XLogReaderState *record, uint8 id);
 extern void zu_twins_redone(const ZuTwins *t, XLogReaderState *record);
+
+/* ---- undo_mend.c ---- */
+
+/*
+ * Returns the number of extents that the meta page, of which this is a copy,
+ * should have at least: its own, or as many as are in use (UNDO-71). Load lock
+ * held, entry not loaded; on a standby also the fence.
+ */
+extern uint32 zu_claimed_extents(const ZuMetaData *meta);
+
+/*
+ * Returns a generation far ahead of floor and of all that are known of extents
+ * 0 .. nextents - 1; for a page on which generations are lost. zu_leap_from
+ * returns one that is far ahead of this generation. Never 0.
+ */
+extern uint32 zu_leap(uint32 nextents, uint32 floor);
+extern uint32 zu_leap_from(uint32 generation);
+
+/*
+ * Writes the number of extents and the floor to the meta page, which is locked,
+ * with WAL that also tells standbys, and has what else the caller has changed
+ * on the page. The caller unlocks it.
+ */
+extern void zu_log_limit(const ZuTwins *meta, uint32 nextents, uint32 floor);
+
+/*
+ * Raises the number of extents on the meta page, which is locked, if it is less
+ * than the limit in shared memory: the page has missed writes. A line in the
+ * server log tells. On a primary only.
+ */
+extern void zu_heal_limit(const ZuTwins *meta);
+
+/*
+ * Returns the first of extents 0 .. limit - 1 of which blocks that hold or may
+ * hold data are not in the file of 'have' blocks; limit if there is none
+ * (UNDO-72).
+ */
+extern uint32 zu_lost_extent(uint32 limit, BlockNumber have);
+
+/*
+ * Extends the file by pages of zeros to hold 'limit' extents. Errors: disk
+ * full.
+ */
+extern void zu_extend_file(uint32 limit);
+
+/* Raises the error for a file that has lost blocks of 'limit' extents. */
+extern void zu_report_short(uint32 limit) zc_noreturn;
+
+/* What the first page of an extent says of the map. */
+typedef enum ZuMisfit
+{
+	ZU_FITS,
+	ZU_PAGE_WRONG,				/* they contradict each other; it is not known
+								 * which of them is right */
+	ZU_MAP_STALE				/* the map has missed writes */
+} ZuMisfit;
+
+/*
+ * Compares an extent's first page with its map entry. If they do not fit, sets
+ * *what to the reason, which continues "the first page of the extent".
+ */
+extern ZuMisfit zu_misfit(uint32 extent, const ZuMapEntry *map, Page page, const char **what);
+
+/*
+ * Returns the first extent of the group that begins with this one, below limit,
+ * whose pages show that 'map', a copy of the group's map page, has missed
+ * writes (UNDO-73); the end of the group or the limit if there is none.
+ */
+extern uint32 zu_stale_extent(uint32 group, uint32 limit, Page map);
+
+/* Raises the error for an extent whose pages show that. */
+extern void zu_report_stale(uint32 extent) zc_noreturn;
+
+/*
+ * Compares the meta page, of which this is a copy, with the map and the file,
+ * and repairs what is proved to have missed writes without a loss; then repairs
+ * the twins of the meta page. Load lock held, entry not loaded, on a primary.
+ * Raises ERRCODE_DATA_CORRUPTED if the file has lost the second meta page and
+ * data.
+ */
+extern void zu_mend(const ZuMetaData *meta);
 
 /* ---- undo_full.c: what happens when zundo.undo_limit is reached ---- */
 

@@ -54,35 +54,73 @@ check_time(ZXid oldest)
 }
 
 /*
+ * Share-locks the meta page, and sets *limit to the number of extents, at least
+ * as many as the map has in use (UNDO-71). On a standby replay changes both
+ * meanwhile; the map is looked at again if the meta page has changed since
+ * before. The fence keeps what lies below that number from being cut off:
+ * redo takes it after it has changed the meta page, too.
+ */
+static Buffer
+share_meta(uint32 *limit)
+{
+	PGAlignedBlock before;
+	Buffer		buf;
+
+	for (;;)
+	{
+		bool		taken = zu_fence_enter();
+
+		if (!zu_twins_copy(ZU_META_BLOCK, before.data))
+			zu_twins_report_lost(ZU_META_BLOCK);
+		check_meta((Page) before.data);
+		*limit = zu_claimed_extents(zu_meta((Page) before.data));
+		zu_fence_leave(taken);
+		buf = zu_twins_share(ZU_META_BLOCK);
+		if (memcmp(before.data + SizeOfPageHeaderData, BufferGetPage(buf) + SizeOfPageHeaderData,
+				   BLCKSZ - SizeOfPageHeaderData) == 0)
+			return buf;
+		UnlockReleaseBuffer(buf);
+	}
+}
+
+/*
  * zu_load_meta: See undo_internal.h. Loads nothing if another process has done
- * so while this one waited for the load lock. Repairs the pair first if its
- * twins differ, but not in recovery.
+ * so while this one waited for the load lock. Repairs what can be repaired
+ * first, but not in recovery. The version is checked before anything is
+ * written.
  */
 void
 zu_load_meta(ZuEntry *entry)
 {
 	Buffer		buf;
 	ZuMetaData *meta;
+	uint32		limit;
 
 	LWLockAcquire(zu_load_lock(entry), LW_EXCLUSIVE);
 	if (pg_atomic_read_u32(&entry->state) == ZU_ENTRY_EMPTY)
 	{
 		if (!RecoveryInProgress())
-			zu_twins_repair(ZU_META_BLOCK);
+		{
+			PGAlignedBlock copy;
+
+			if (!zu_twins_copy(ZU_META_BLOCK, copy.data))
+				zu_twins_report_lost(ZU_META_BLOCK);
+			check_meta((Page) copy.data);
+			zu_mend(zu_meta((Page) copy.data));
+		}
 
 		/*
 		 * Redo changes the entry while it has the meta page locked, so under
 		 * our share lock page and entry agree.
 		 */
-		buf = zu_twins_share(ZU_META_BLOCK);
-		check_meta(BufferGetPage(buf));
+		buf = share_meta(&limit);
 		meta = zu_meta(BufferGetPage(buf));
 		check_time(meta->oldest);
 		pg_atomic_write_u64(&entry->doubt.from, meta->doubt_from);
 		pg_atomic_write_u64(&entry->doubt.to, meta->doubt_to);
 		zu_max64(&entry->oldest, meta->oldest);
 		zu_max64(&entry->durable, meta->oldest);
-		pg_atomic_write_u32(&entry->limit, meta->nextents);
+		pg_atomic_write_u32(&entry->limit, limit);
 		pg_write_barrier();
 		SpinLockAcquire(&entry->mutex);
 		entry->freeze = entry->freeze_logged = meta->freeze;
@@ -222,7 +260,9 @@ load_log(ZuEntry *entry, ZuLog *log, const ZuExtent *extents, int n)
 
 /*
  * Fills the entry's logs from the pages. Load lock held. Repairs the map pages
- * first. Raises an error if the map names more logs than fit the shared memory.
+ * first. Raises an error if the file has lost data, if pages of extents show
+ * that the map has missed writes (UNDO-73), or if the map names more logs than
+ * fit the shared memory.
  */
 static void
 load_logs(ZuEntry *entry)
@@ -233,8 +273,20 @@ load_logs(ZuEntry *entry)
 	ZuExtent   *extents;
 
 	Assert(LWLockHeldByMe(zu_load_lock(entry)));
+	if (zu_file_blocks() < zu_nblocks_for(limit))
+		zu_report_short(limit);
 	for (uint32 first = 0; first < limit; first += ZU_GROUP_EXTENTS)
+	{
+		PGAlignedBlock map;
+		uint32		stale;
+
 		zu_twins_repair(zu_map_block(first));
+		if (!zu_twins_copy(zu_map_block(first), map.data))
+			zu_twins_report_lost(zu_map_block(first));
+		stale = zu_stale_extent(first, limit, (Page) map.data);
+		if (stale < Min(limit, first + ZU_GROUP_EXTENTS))
+			zu_report_stale(stale);
+	}
 	extents = zu_collect_extents(-1, 0, &n);
 
 	/*

@@ -37,11 +37,10 @@ copy_map_page(uint32 extent, char *dst)
 	/* the tail may be truncated while the caller goes through the map */
 	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
 	{
-		Buffer		buf = zu_twins_share(zu_map_block(extent));
-
 		there = true;
-		memcpy(dst, BufferGetPage(buf), BLCKSZ);
-		UnlockReleaseBuffer(buf);
+		/* the second twin may lie in a part that the file has lost */
+		if (!zu_twins_copy(zu_map_block(extent), dst))
+			zu_twins_report_lost(zu_map_block(extent));
 	}
 	zu_fence_leave(taken);
 	return there;
@@ -210,4 +209,19 @@ zu_extent_live(const ZuExtent *e)
 	return zu_read_map_entry(e->extent, &map) && map.state == ZU_EXTENT_LOG &&
 		map.logno == e->logno &&
 		map.generation == e->generation && map.sequence == e->sequence;
+}
+
+/* zu_report_changed_map: See undo_entry.h. Names both copies of the page. */
+void
+zu_report_changed_map(uint32 extent)
+{
+	BlockNumber first = zu_map_block(extent);
+
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("extent map of relation \"%s\" is not as it was written", "zundo.undo_log"),
+			 errdetail("Blocks %u and %u contradict what is known of extent %u.",
+					   zu_twin_block(first, 0), zu_twin_block(first, 1), extent),
+			 errhint("Both copies of the map have missed writes. Check the storage of this "
+					 "database, restart the server, and see zundo.repair_undo().")));
 }

@@ -121,10 +121,14 @@ zu_create_storage(RelFileLocator locator, char persistence)
 	memset(page, 0, BLCKSZ);
 	zu_meta_init((Page) page, zxid_widen(zc_oldest_active_xid()));
 	zu_twin_seal((Page) page);
-	for (BlockNumber block = ZU_META_BLOCK; block < ZU_META_BLOCK + 2; block++)
+	for (int i = 0; i < 2; i++)
 	{
+		BlockNumber block = zu_twin_block(ZU_META_BLOCK, i);
+
 		log_newpage(&locator, MAIN_FORKNUM, block, page, true);
 		zc_set_checksum((Page) page, block);
+		if (i > 0)
+			zc_smgr_zero_extend(smgr, ZU_META_BLOCK + 1, (int) block - ZU_META_BLOCK - 1);
 		smgrextend(smgr, MAIN_FORKNUM, block, page, false);
 	}
 	/* a checkpoint may have passed between the record and the write */
@@ -258,14 +262,7 @@ check_unused(uint32 extent, bool new_group)
 		UnlockReleaseBuffer(buf);
 	}
 	if (!unused)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("extent %u of relation \"%s\" is in use", extent, "zundo.undo_log"),
-				 errdetail("The extent map in blocks %u and %u marks it as free, but the blocks "
-						   "from %u on were written later.",
-						   zu_map_block(extent), zu_map_block(extent) + 1, start),
-				 errhint("Both copies of the map have missed writes. Check the storage of this "
-						 "database, then see zundo.repair_undo().")));
+		zu_report_stale(extent);
 }
 
 /* Returns the generation after this one; 0 is never used. */
@@ -306,7 +303,7 @@ take_extent(ZuExtent *e, bool grows, uint8 state)
 		zu_twins_lock(&meta, ZU_META_BLOCK);
 	floor = grows ? zu_meta(zu_twins_page(&meta))->floor : 0;
 	if (!new_group && entry->state != ZU_EXTENT_FREE)
-		elog(ERROR, "extent %u of the undo log is not free", e->extent);
+		zu_report_changed_map(e->extent);
 	e->generation = next_generation(new_group ? floor : entry->generation);
 	/* UNDO-6, UNDO-41 */
 	Assert(zu_generation_newer(e->generation, new_group ? floor : entry->generation));
@@ -598,6 +595,7 @@ log_discard(const ZuExtent *extents, int n, ZXid oldest, ZXid conflict, ZuTwins 
 	Assert(n <= ZU_GROUP_EXTENTS && (n == 0 || map != NULL));
 	Assert(oldest <= zxid_from_full(ReadNextFullTransactionId()));	/* UNDO-39 */
 	zu_twins_lock(&meta, ZU_META_BLOCK);
+	zu_heal_limit(&meta);
 	data = zu_meta(zu_twins_page(&meta));
 	oldest = Max(oldest, data->oldest);
 	xlrec.oldest = oldest;
@@ -698,8 +696,7 @@ zu_free_extents(ZuExtent *extents, int n, ZXid oldest)
 
 			if (map->state != ZU_EXTENT_LOG || map->logno != e->logno ||
 				map->generation != e->generation || map->sequence != e->sequence)
-				elog(ERROR, "extent %u of the undo log does not belong to the log that frees it",
-					 e->extent);
+				zu_report_changed_map(e->extent);
 			same++;
 		}
 		log_discard(extents + i, same, oldest, CONFLICT_NOTED, &twins);

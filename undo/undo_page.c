@@ -258,6 +258,34 @@ zu_block_is_zero(BlockNumber block)
 	return true;
 }
 
+BlockNumber
+zu_file_blocks(void)
+{
+	return smgrnblocks(smgropen(zu_my.locator, INVALID_PROC_NUMBER), MAIN_FORKNUM);
+}
+
+/*
+ * zu_copy_block: See undo_internal.h. Asks for the length of the file each
+ * time.
+ */
+void
+zu_copy_block(BlockNumber block, char *dst, bool *damaged)
+{
+	Buffer		buf;
+
+	if (block >= zu_file_blocks())
+	{
+		memset(dst, 0, BLCKSZ);
+		*damaged = true;
+		return;
+	}
+	buf = zu_read_block(block, RBM_ZERO_ON_ERROR);
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	memcpy(dst, BufferGetPage(buf), BLCKSZ);
+	UnlockReleaseBuffer(buf);
+	*damaged = PageIsNew((Page) dst) && !zu_block_is_zero(block);
+}
+
 void
 zu_report_corrupt(BlockNumber block, uint32 offset)
 {

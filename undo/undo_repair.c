@@ -41,12 +41,6 @@
 #include "utils/relcache.h"
 #include "utils/memutils.h"
 
-/*
- * How far the generation that replaces a lost one is ahead of those that are
- * known: half of what still counts as newer (zu_generation_newer).
- */
-#define GENERATION_LEAP		(1U << (ZU_GENERATION_BITS - 2))
-
 /* What the pages of one extent tell. */
 typedef struct ExtentPages
 {
@@ -64,34 +58,12 @@ typedef struct ExtentPages
 
 /* ---- looking ---- */
 
-/* Returns the length of the file. */
-static BlockNumber
-file_blocks(void)
-{
-	return smgrnblocks(smgropen(zu_my.locator, INVALID_PROC_NUMBER), MAIN_FORKNUM);
-}
-
-/*
- * Copies a block as it is in its buffer. Sets *damaged if the block cannot be
- * read.
- */
-static void
-copy_block(BlockNumber block, char *dst, bool *damaged)
-{
-	Buffer		buf = zu_read_block(block, RBM_ZERO_ON_ERROR);
-
-	LockBuffer(buf, BUFFER_LOCK_SHARE);
-	memcpy(dst, BufferGetPage(buf), BLCKSZ);
-	UnlockReleaseBuffer(buf);
-	*damaged = PageIsNew((Page) dst) && !zu_block_is_zero(block);
-}
-
 /* Fills e from the pages of the extent that are in the file. */
 static void
 look_at_extent(uint32 extent, ExtentPages *e)
 {
 	BlockNumber start = zu_extent_block(extent);
-	BlockNumber stop = Min(start + ZU_EXTENT_PAGES, file_blocks());
+	BlockNumber stop = Min(start + ZU_EXTENT_PAGES, zu_file_blocks());
 	PGAlignedBlock copy;
 
 	memset(e, 0, sizeof(*e));
@@ -101,7 +73,7 @@ look_at_extent(uint32 extent, ExtentPages *e)
 		ZuPageHeader *h = zu_page_header((Page) copy.data);
 		bool		damaged;
 
-		copy_block(block, copy.data, &damaged);
+		zu_copy_block(block, copy.data, &damaged);
 		if (damaged)
 			e->unreadable = true;
 		else if (zu_overflow_page((Page) copy.data))
@@ -135,10 +107,11 @@ check_twins(BlockNumber first, ZuReport report, void *arg)
 	for (int i = 0; i < 2; i++)
 	{
 		if (!valid[i])
-			report(arg, first + i, "the page is damaged; its other copy is %s",
+			report(arg, zu_twin_block(first, i), "the page is damaged; its other copy is %s",
 				   valid[1 - i] ? "valid" : "damaged, too");
 		else if (valid[1 - i] && changes[i] < changes[1 - i])
-			report(arg, first + i, "the page missed " UINT64_FORMAT " changes; its other copy is "
+			report(arg, zu_twin_block(first, i),
+				   "the page missed " UINT64_FORMAT " changes; its other copy is "
 				   "valid",
 				   changes[1 - i] - changes[i]);
 	}
@@ -166,35 +139,6 @@ map_entry(uint32 extent, ZuMapEntry *dst)
 }
 
 /*
- * Returns what is wrong between an extent's map entry and its first page, NULL
- * if nothing is.
- */
-static const char *
-misfit(uint32 extent, const ZuMapEntry *map, Page page)
-{
-	const ZuPageHeader *h = zu_page_header(page);
-
-	if (zu_overflow_owned(page))
-		return map->state == ZU_EXTENT_OVERFLOW ? NULL :
-			"holds transaction slots of a table page, but the extent map assigns it otherwise";
-
-	/*
-	 * zundo.purge() leaves an empty page without an undo page's header where
-	 * no undo page was found
-	 */
-	if (zu_overflow_page(page) || PageIsNew(page) || PageIsEmpty(page))
-		return NULL;
-	if (h->magic != ZU_PAGE_MAGIC || h->extent != extent || h->page != 0)
-		return "does not belong to this extent";
-	if (zu_generation_newer(h->generation, map->generation))
-		return "belongs to a later allocation than the extent map records";
-	if (map->state == ZU_EXTENT_LOG && h->generation == map->generation &&
-		(h->logno != map->logno || h->sequence != map->sequence))
-		return "belongs to another log, or to another place in it, than the extent map records";
-	return NULL;
-}
-
-/*
  * Reports if the first page of the extent cannot be read or contradicts the
  * map. Reads the map entry before and after the page, and reports nothing if it
  * has changed.
@@ -215,16 +159,38 @@ check_extent(uint32 extent, ZuReport report, void *arg)
 	taken = zu_fence_enter();
 	memset(copy.data, 0, BLCKSZ);
 	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
-		copy_block(start, copy.data, &damaged);
+		zu_copy_block(start, copy.data, &damaged);
 	zu_fence_leave(taken);
 	if (damaged)
 		what = before.state == ZU_EXTENT_FREE ? NULL : "cannot be read";
 	else
-		what = misfit(extent, &before, (Page) copy.data);
+		(void) zu_misfit(extent, &before, (Page) copy.data, &what);
 	/* the extent may have been taken or freed meanwhile */
 	if (what != NULL && map_entry(extent, &after) &&
 		memcmp(&before, &after, sizeof(ZuMapEntry)) == 0)
 		report(arg, start, "the first page of extent %u %s", extent, what);
+}
+
+/*
+ * Reports a meta page that counts fewer extents than there are. The alloc lock
+ * keeps the limit from being lowered in between; on a standby replay may do
+ * that.
+ */
+static void
+check_nextents(ZuReport report, void *arg)
+{
+	ZuEntry    *entry = zu_my.entry;
+	PGAlignedBlock page;
+	uint32		limit;
+
+	if (RecoveryInProgress())
+		return;
+	LWLockAcquire(zu_alloc_lock(entry), LW_SHARED);
+	limit = pg_atomic_read_u32(&entry->limit);
+	if (zu_twins_copy(ZU_META_BLOCK, page.data) && zu_meta((Page) page.data)->nextents < limit)
+		report(arg, ZU_META_BLOCK, "the meta page has missed writes: it counts %u extents, and "
+			   "there are %u", zu_meta((Page) page.data)->nextents, limit);
+	LWLockRelease(zu_alloc_lock(entry));
 }
 
 /*
@@ -236,13 +202,14 @@ zu_check_map(ZuReport report, void *arg)
 {
 	ZuEntry    *entry = zu_my.entry;
 	uint32		limit;
-	BlockNumber have = file_blocks();
+	BlockNumber have = zu_file_blocks();
 
 	check_twins(ZU_META_BLOCK, report, arg);
 	if (pg_atomic_read_u32(&entry->state) == ZU_ENTRY_EMPTY)
 		return;					/* the meta page cannot be read, which has
 								 * been reported */
 	limit = pg_atomic_read_u32(&entry->limit);
+	check_nextents(report, arg);
 	if (have < zu_nblocks_for(limit))
 		report(arg, have, "the file ends here, but its %u extents need %u blocks",
 			   limit, zu_nblocks_for(limit));
@@ -291,75 +258,23 @@ write_pair(BlockNumber first, Page page)
 }
 
 /*
- * Logs the limit that is on the meta page. Redo of a full-page image does not
- * tell a standby's shared memory of it; the standby would take records beyond
- * the limit that it knows for discarded.
- */
-static void
-log_limit(void)
-{
-	ZuTwins		meta;
-	xl_undo_truncate xlrec = {0};
-	XLogRecPtr	recptr;
-
-	zu_twins_lock(&meta, ZU_META_BLOCK);
-	xlrec.nextents = zu_meta(zu_twins_page(&meta))->nextents;
-	xlrec.floor = zu_meta(zu_twins_page(&meta))->floor;
-	xlrec.nblocks = 0;
-	START_CRIT_SECTION();
-	zu_twins_changed(&meta);
-	XLogBeginInsert();
-	XLogRegisterData((char *) &xlrec, SizeOfUndoTruncate);
-	zu_twins_register(&meta, 0, 0);
-	recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_UNDO_TRUNCATE);
-	zu_twins_set_lsn(&meta, recptr);
-	END_CRIT_SECTION();
-	zu_twins_unlock(&meta);
-}
-
-/*
- * Returns the newest generation found in the first pages of extents 0 ..
- * nextents - 1; 0 if there is none.
- */
-static uint32
-newest_known(uint32 nextents)
-{
-	uint32		newest = 0;
-	bool		found = false;
-
-	for (uint32 extent = 0; extent < nextents; extent++)
-	{
-		PGAlignedBlock copy;
-		ZuPageHeader *h = zu_page_header((Page) copy.data);
-		bool		damaged;
-
-		CHECK_FOR_INTERRUPTS();
-		copy_block(zu_extent_block(extent), copy.data, &damaged);
-		if (h->magic == ZU_PAGE_MAGIC && h->extent == extent &&
-			(!found || zu_generation_newer(h->generation, newest)))
-		{
-			newest = h->generation;
-			found = true;
-		}
-	}
-	return newest;
-}
-
-/*
  * Returns whether the file holds the group of extents that begins with this
- * one: whether one of its blocks is not empty.
+ * one: whether one of its blocks, those of the meta page excepted, is not
+ * empty.
  */
 static bool
 group_exists(uint32 first)
 {
-	BlockNumber stop = Min(zu_map_block(first) + ZU_GROUP_BLOCKS, file_blocks());
+	BlockNumber stop = Min(zu_map_block(first) + ZU_GROUP_BLOCKS - 1, zu_file_blocks());
 	PGAlignedBlock copy;
 	bool		damaged = false;
 
 	for (BlockNumber block = zu_map_block(first); block < stop; block++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		copy_block(block, copy.data, &damaged);
+		if (block == zu_twin_block(ZU_META_BLOCK, 1))
+			continue;
+		zu_copy_block(block, copy.data, &damaged);
 		if (damaged || !PageIsNew((Page) copy.data))
 			return true;
 	}
@@ -370,7 +285,7 @@ group_exists(uint32 first)
 static uint32
 extents_in_file(void)
 {
-	BlockNumber have = file_blocks();
+	BlockNumber have = zu_file_blocks();
 	uint32		n = 0;
 
 	while (zu_nblocks_for(n + 1) <= have && (n % ZU_GROUP_EXTENTS != 0 || group_exists(n)))
@@ -396,9 +311,78 @@ frozen_xid(void)
 }
 
 /*
+ * Repairs the number of extents on a meta page that has missed writes. If the
+ * meta page is not loaded, loading it does that; so it is only reported.
+ */
+static void
+repair_nextents(bool dry_run, ZuReport report, void *arg)
+{
+	ZuEntry    *entry = zu_my.entry;
+	bool		loaded = pg_atomic_read_u32(&entry->state) != ZU_ENTRY_EMPTY;
+	PGAlignedBlock page;
+	uint32		nextents;
+	uint32		right;
+
+	if (!zu_twins_copy(ZU_META_BLOCK, page.data))
+		return;
+	nextents = zu_meta((Page) page.data)->nextents;
+	right = loaded ? pg_atomic_read_u32(&entry->limit)
+		: zu_claimed_extents(zu_meta((Page) page.data));
+	if (right <= nextents)
+		return;
+	report(arg, ZU_META_BLOCK, "meta page: it has missed writes and counts %u extents, but "
+		   "extent %u is in use; it now counts %u", nextents, right - 1, right);
+	if (!dry_run && loaded)
+	{
+		ZuTwins		meta;
+
+		zu_twins_lock(&meta, ZU_META_BLOCK);
+		zu_heal_limit(&meta);
+		zu_twins_unlock(&meta);
+	}
+}
+
+/*
+ * Extends a file that is too short, also by blocks that held data (UNDO-72). If
+ * no meta page tells how long it was, does nothing. Load lock and alloc lock
+ * held.
+ */
+static void
+repair_length(bool dry_run, ZuReport report, void *arg)
+{
+	ZuEntry    *entry = zu_my.entry;
+	bool		loaded = pg_atomic_read_u32(&entry->state) != ZU_ENTRY_EMPTY;
+	BlockNumber have = zu_file_blocks();
+	uint32		limit = loaded ? pg_atomic_read_u32(&entry->limit) : 0;
+	uint32		lost;
+	PGAlignedBlock page;
+
+	if (!loaded)
+	{
+		if (!zu_twins_copy(ZU_META_BLOCK, page.data))
+			return;				/* nothing tells how long it was */
+		limit = zu_claimed_extents(zu_meta((Page) page.data));
+	}
+	if (have >= zu_nblocks_for(limit))
+		return;
+	lost = zu_lost_extent(limit, have);
+	if (lost < limit)
+		report(arg, have, "file: it ends here; missing blocks, of extent %u and perhaps of later "
+			   "ones, may have held undo; empty ones take the place of %u blocks", lost,
+			   zu_nblocks_for(limit) - have);
+	else
+		report(arg, have, "file: it ends here; %u blocks without undo have been added",
+			   zu_nblocks_for(limit) - have);
+	if (!dry_run)
+		zu_extend_file(limit);
+}
+
+/*
  * Repairs the meta page: from its twin, or, if both are lost, from shared
  * memory if the entry is loaded, else from the catalog and the file. Load lock
- * and alloc lock held.
+ * and alloc lock held. Raises ERRCODE_DATA_CORRUPTED if the file is so short
+ * that it has certainly lost extents: a rebuilt meta page would not count
+ * these, and their records would pass for discarded.
  */
 static void
 repair_meta(bool dry_run, ZuReport report, void *arg)
@@ -418,12 +402,21 @@ repair_meta(bool dry_run, ZuReport report, void *arg)
 			report(arg, ZU_META_BLOCK, "meta page: one copy has been repaired from the other");
 		if (!dry_run)
 			zu_twins_repair(ZU_META_BLOCK);
+		repair_nextents(dry_run, report, arg);
 		return;
 	}
+	if (zu_file_blocks() < zu_nblocks_for(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("relation \"%s\" has lost its meta page and the end of its file",
+						"zundo.undo_log"),
+				 errdetail("The file has %u blocks. Nothing tells how much undo it had.",
+						   zu_file_blocks()),
+				 errhint("Restore the database from a backup.")));
 	memset(page.data, 0, BLCKSZ);
 	zu_meta_init((Page) page.data, loaded ? pg_atomic_read_u64(&entry->durable) : frozen_xid());
 	meta->nextents = loaded ? pg_atomic_read_u32(&entry->limit) : extents_in_file();
-	meta->floor = (newest_known(meta->nextents) + GENERATION_LEAP) & ZU_MAX_GENERATION;
+	meta->floor = zu_leap(meta->nextents, 0);
 	if (loaded)
 	{
 		SpinLockAcquire(&entry->mutex);
@@ -447,8 +440,18 @@ repair_meta(bool dry_run, ZuReport report, void *arg)
 		   : "the catalog and the file");
 	if (!dry_run)
 	{
+		ZuTwins		twins;
+
 		write_pair(ZU_META_BLOCK, (Page) page.data);
-		log_limit();
+
+		/*
+		 * redo of a full-page image does not tell a standby's shared memory
+		 * of the limit; the standby would take records beyond the limit that
+		 * it knows for discarded
+		 */
+		zu_twins_lock(&twins, ZU_META_BLOCK);
+		zu_log_limit(&twins, meta->nextents, meta->floor);
+		zu_twins_unlock(&twins);
 	}
 }
 
@@ -473,7 +476,7 @@ is_needed(uint32 extent, const ExtentPages *e, ZXid oldest)
 		bool		damaged;
 		int			len;
 
-		copy_block(zu_extent_block(extent) + pageno, copy.data, &damaged);
+		zu_copy_block(zu_extent_block(extent) + pageno, copy.data, &damaged);
 		len = ((PageHeader) page)->pd_lower - ZU_PAGE_DATA;
 		/* a page without data was wiped by zundo.purge() */
 		if (!zu_page_valid(page, extent, e->generation, pageno) || len == 0)
@@ -524,12 +527,13 @@ is_kept(UndoPtr prev, uint32 group, uint32 n, const ExtentPages *pages)
 
 /*
  * Rebuilds the map page of the group that begins with extent 'group' from the
- * pages of its extents; with dry_run only reports what it would write. An
- * extent that follows a kept one in its log is kept, too, which is repeated
- * until nothing changes.
+ * pages of its extents, for the reason 'why'; with dry_run only reports what
+ * it would write. An extent that follows a kept one in its log is kept, too,
+ * which is repeated until nothing changes.
  */
 static void
-rebuild_map(uint32 group, uint32 limit, ZXid oldest, bool dry_run, ZuReport report, void *arg)
+rebuild_map(uint32 group, uint32 limit, ZXid oldest, const char *why, bool dry_run,
+			ZuReport report, void *arg)
 {
 	BlockNumber first = zu_map_block(group);
 	uint32		n = Min(limit - group, ZU_GROUP_EXTENTS);
@@ -553,9 +557,9 @@ rebuild_map(uint32 group, uint32 limit, ZXid oldest, bool dry_run, ZuReport repo
 				is_kept(pages[i].prev, group, n, pages))
 				pages[i].keep = more = true;
 	}
-	newest = (newest_known(limit) + GENERATION_LEAP) & ZU_MAX_GENERATION;
+	newest = zu_leap(limit, 0);
 	memset(page.data, 0, BLCKSZ);
-	zu_map_init((Page) page.data, first, Max(newest, 1));
+	zu_map_init((Page) page.data, first, newest);
 	for (uint32 i = 0; i < n; i++)
 	{
 		ZuMapEntry *map = zu_map_entry((Page) page.data, group + i);
@@ -567,7 +571,7 @@ rebuild_map(uint32 group, uint32 limit, ZXid oldest, bool dry_run, ZuReport repo
 		 * half the circle away.
 		 */
 		if (pages[i].undo)
-			map->generation = Max((pages[i].generation + GENERATION_LEAP) & ZU_MAX_GENERATION, 1);
+			map->generation = zu_leap_from(pages[i].generation);
 		if (pages[i].owned)
 		{
 			map->state = ZU_EXTENT_OVERFLOW;
@@ -594,81 +598,104 @@ rebuild_map(uint32 group, uint32 limit, ZXid oldest, bool dry_run, ZuReport repo
 				   "is kept", group + i);
 		}
 	}
-	report(arg, first, "extent map: both copies are lost; rebuilt from the pages of %u extents: "
+	report(arg, first, "extent map: both copies %s; rebuilt from the pages of %u extents: "
 		   "%d belong to logs, %d hold slots, the others are free",
-		   n, kept, owned);
+		   why, n, kept, owned);
 	if (!dry_run)
 		write_pair(first, (Page) page.data);
 	pfree(pages);
 }
 
 /*
- * Repairs all map pages; returns whether one is still lost, which is so only in
- * a dry run. Load lock and alloc lock held. Raises an error if a page must be
- * rebuilt while the logs are loaded.
+ * Returns why the map page of this group must be rebuilt, NULL if it need not:
+ * if neither twin is valid, or the extents' pages show that it has missed
+ * writes.
+ */
+static const char *
+reason_to_rebuild(uint32 group, uint32 limit)
+{
+	PGAlignedBlock map;
+
+	if (!zu_twins_copy(zu_map_block(group), map.data))
+		return "are lost";
+	if (zu_stale_extent(group, limit, (Page) map.data) < Min(limit, group + ZU_GROUP_EXTENTS))
+		return "have missed writes";
+	return NULL;
+}
+
+/*
+ * Repairs all map pages; returns whether the logs can be loaded from them,
+ * which they cannot if one is still to be rebuilt after a dry run. Load lock
+ * and alloc lock held. Raises an error if a page must be rebuilt while the logs
+ * are loaded.
  */
 static bool
 repair_maps(bool dry_run, ZuReport report, void *arg)
 {
 	ZuEntry    *entry = zu_my.entry;
 	uint32		limit = pg_atomic_read_u32(&entry->limit);
-	bool		lost = false;
+	bool		usable = true;
 
 	for (uint32 group = 0; group < limit; group += ZU_GROUP_EXTENTS)
 	{
 		BlockNumber first = zu_map_block(group);
+		const char *why = reason_to_rebuild(group, limit);
 		bool		valid[2];
 		uint64		changes[2];
 
 		zu_twins_state(first, valid, changes);
-		if (valid[0] && valid[1] && changes[0] == changes[1])
-			continue;
-		if (valid[0] || valid[1])
+		if (why == NULL && (!valid[0] || !valid[1] || changes[0] != changes[1]))
 		{
 			report(arg, first, "extent map: one copy has been repaired from the other");
 			if (!dry_run)
 				zu_twins_repair(first);
-			continue;
 		}
+		if (why == NULL)
+			continue;
 		if (!dry_run && pg_atomic_read_u32(&entry->state) == ZU_ENTRY_LOGS)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("cannot rebuild the extent map while sessions write to the undo log"),
-					 errdetail("Both copies of the map page in blocks %u and %u are lost.", first,
-							   first + 1),
+					 errdetail("Both copies of the map page in blocks %u and %u %s.",
+							   zu_twin_block(first, 0), zu_twin_block(first, 1), why),
 					 errhint("Restart the server, and run the repair again before zheap tables of "
 							 "this database are written.")));
-		rebuild_map(group, limit, pg_atomic_read_u64(&entry->oldest), dry_run, report, arg);
-		lost = dry_run;
+		rebuild_map(group, limit, pg_atomic_read_u64(&entry->oldest), why, dry_run, report, arg);
+		usable = usable && !dry_run;
 	}
-	return lost;
+	return usable;
 }
 
 /*
- * zu_repair_map: See undo.h. Repairs the meta page first, and has it loaded
- * without the locks held: only then is it known how many map pages there are.
+ * zu_repair_map: See undo.h. Repairs file and meta page first, and has the meta
+ * page loaded without the locks held: only then is it known how many map pages
+ * there are. If it was lost, the file may be too short for what it now counts.
  */
 bool
 zu_repair_map(bool dry_run, ZuReport report, void *arg)
 {
 	ZuEntry    *entry = zu_my.entry;
-	bool		lost;
+	bool		usable;
 
 	LWLockAcquire(zu_load_lock(entry), LW_EXCLUSIVE);
 	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
+	repair_length(dry_run, report, arg);
 	repair_meta(dry_run, report, arg);
 	LWLockRelease(zu_alloc_lock(entry));
 	LWLockRelease(zu_load_lock(entry));
 	if (pg_atomic_read_u32(&entry->state) == ZU_ENTRY_EMPTY)
 	{
-		if (zu_twins_lost(ZU_META_BLOCK))
-			return false;		/* a dry run */
+		if (dry_run && (zu_twins_lost(ZU_META_BLOCK) || zu_file_blocks() < zu_nblocks_for(0)))
+			return false;
 		zu_attach_database();
 	}
 	LWLockAcquire(zu_load_lock(entry), LW_EXCLUSIVE);
 	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
-	lost = repair_maps(dry_run, report, arg);
+	if (!dry_run)
+		repair_length(dry_run, report, arg);
+	usable = repair_maps(dry_run, report, arg) &&
+		zu_file_blocks() >= zu_nblocks_for(pg_atomic_read_u32(&entry->limit));
 	LWLockRelease(zu_alloc_lock(entry));
 	LWLockRelease(zu_load_lock(entry));
-	return !lost;
+	return usable;
 }

@@ -101,14 +101,14 @@ copy_twin(Page to, Page from)
 
 /* ---- a pair ---- */
 
-/* Raises the error for a pair of which no twin is valid. */
-static void
-report_damaged(BlockNumber first)
+/* zu_twins_report_lost: See undo_internal.h. Names both blocks. */
+void
+zu_twins_report_lost(BlockNumber first)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("blocks %u and %u of relation \"%s\" are damaged", first, first + 1,
-					"zundo.undo_log"),
+			 errmsg("blocks %u and %u of relation \"%s\" are damaged", zu_twin_block(first, 0),
+					zu_twin_block(first, 1), "zundo.undo_log"),
 			 first == ZU_META_BLOCK ?
 			 errdetail("They are the two copies of its meta page, and neither of them is valid.") :
 			 errdetail("They are the two copies of a page of its extent map, and neither of them "
@@ -141,7 +141,7 @@ pin_twins(ZuTwins *t, BlockNumber first, int mode)
 	t->source = 0;
 	for (int i = 0; i < 2; i++)
 	{
-		t->buffer[i] = zu_read_block(first + i, RBM_ZERO_ON_ERROR);
+		t->buffer[i] = zu_read_block(zu_twin_block(first, i), RBM_ZERO_ON_ERROR);
 		LockBuffer(t->buffer[i], mode);
 	}
 }
@@ -159,9 +159,30 @@ zu_twins_share(BlockNumber first)
 	pin_twins(&t, first, BUFFER_LOCK_SHARE);
 	source = newer_twin(BufferGetPage(t.buffer[0]), BufferGetPage(t.buffer[1]), first);
 	if (source < 0)
-		report_damaged(first);
+		zu_twins_report_lost(first);
 	UnlockReleaseBuffer(t.buffer[1 - source]);
 	return t.buffer[source];
+}
+
+/*
+ * Pins and share-locks those twins of the pair that are in the file; 'buffer'
+ * of another one is invalid.
+ */
+static void
+share_present(ZuTwins *t, BlockNumber first)
+{
+	BlockNumber have = zu_file_blocks();
+
+	t->first = first;
+	t->source = 0;
+	for (int i = 0; i < 2; i++)
+	{
+		BlockNumber block = zu_twin_block(first, i);
+
+		t->buffer[i] = block < have ? zu_read_block(block, RBM_ZERO_ON_ERROR) : InvalidBuffer;
+		if (block < have)
+			LockBuffer(t->buffer[i], BUFFER_LOCK_SHARE);
+	}
 }
 
 /*
@@ -173,15 +194,37 @@ zu_twins_state(BlockNumber first, bool valid[2], uint64 changes[2])
 {
 	ZuTwins		t;
 
-	pin_twins(&t, first, BUFFER_LOCK_SHARE);
+	share_present(&t, first);
 	for (int i = 0; i < 2; i++)
 	{
-		Page		page = BufferGetPage(t.buffer[i]);
+		Page		page = BufferIsValid(t.buffer[i]) ? BufferGetPage(t.buffer[i]) : NULL;
 
-		valid[i] = zu_twin_valid(page, first);
-		changes[i] = twin_header(page)->changes;
+		valid[i] = page != NULL && zu_twin_valid(page, first);
+		changes[i] = page != NULL ? twin_header(page)->changes : 0;
 	}
 	zu_twins_unlock(&t);
+}
+
+bool
+zu_twins_copy(BlockNumber first, char *dst)
+{
+	ZuTwins		t;
+	int			best = -1;
+
+	share_present(&t, first);
+	for (int i = 0; i < 2; i++)
+	{
+		Page		page = BufferIsValid(t.buffer[i]) ? BufferGetPage(t.buffer[i]) : NULL;
+
+		if (page != NULL && zu_twin_valid(page, first) &&
+			(best < 0 || twin_header(page)->changes > twin_header((Page) dst)->changes))
+		{
+			memcpy(dst, page, BLCKSZ);
+			best = i;
+		}
+	}
+	zu_twins_unlock(&t);
+	return best >= 0;
 }
 
 bool
@@ -208,7 +251,7 @@ zu_twins_lock(ZuTwins *t, BlockNumber first)
 	pin_twins(t, first, BUFFER_LOCK_EXCLUSIVE);
 	t->source = newer_twin(BufferGetPage(t->buffer[0]), BufferGetPage(t->buffer[1]), first);
 	if (t->source < 0)
-		report_damaged(first);
+		zu_twins_report_lost(first);
 	good = zu_twins_page(t);
 	other = BufferGetPage(t->buffer[1 - t->source]);
 	if (likely(twin_header(other)->changes == twin_header(good)->changes &&
@@ -217,7 +260,8 @@ zu_twins_lock(ZuTwins *t, BlockNumber first)
 	ereport(LOG,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("block %u of relation \"%s\" was damaged and has been repaired from block %u",
-					first + 1 - t->source, "zundo.undo_log", first + t->source),
+					zu_twin_block(first, 1 - t->source), "zundo.undo_log",
+					zu_twin_block(first, t->source)),
 			 zu_twin_valid(other, first) ?
 			 errdetail("It had missed %llu of %llu changes.",
 					   (unsigned long long) (twin_header(good)->changes -
@@ -237,8 +281,8 @@ zu_twins_lock_new(ZuTwins *t, BlockNumber first)
 {
 	t->first = first;
 	t->source = 0;
-	t->buffer[0] = zu_read_block(first, RBM_ZERO_AND_LOCK);
-	t->buffer[1] = zu_read_block(first + 1, RBM_ZERO_AND_LOCK);
+	for (int i = 0; i < 2; i++)
+		t->buffer[i] = zu_read_block(zu_twin_block(first, i), RBM_ZERO_AND_LOCK);
 }
 
 /*
@@ -325,11 +369,12 @@ both_lost(ZuTwins *t, XLogReaderState *record, uint8 id)
 	XLogRecGetBlockTag(record, id, &locator, NULL, NULL);
 	for (int i = 0; i < 2; i++)
 	{
-		Buffer		buf = XLogReadBufferExtended(locator, MAIN_FORKNUM, t->first + i, RBM_NORMAL,
+		Buffer		buf = XLogReadBufferExtended(locator, MAIN_FORKNUM,
+												 zu_twin_block(t->first, i), RBM_NORMAL,
 												 InvalidBuffer);
 
 		if (BufferIsValid(buf))
-			report_damaged(t->first);
+			zu_twins_report_lost(t->first);
 	}
 	zu_twins_unlock(t);
 }

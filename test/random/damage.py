@@ -1,11 +1,12 @@
 #!/usr/bin/python3
-"""Damages one page of a table or of the undo log, and tests that every query gives the right answer or an error.
+"""Damages one or two pages of a table or of the undo log, and tests that every query gives the right answer or an error.
 
 A cluster with checksums is brought into a state in which many answers depend on undo: open transactions
 of several sessions, small and large ones, prepared ones, a page with overflow slots, pending rollbacks, an
 old snapshot. Every statement is run on a zheap table z_NAME and on a heap table h_NAME. The heap tables are
 not damaged, so they give the right answers. While it makes this state, the program keeps each version of
-every page that is written to disk. Then it damages one page in each trial; the page is
+every page that is written to disk. Then it damages one page in each trial, or two: neighbours, both copies of a meta or
+map page, or any two. A damaged page is
 
     stale       an earlier version of itself, whose checksum is right
     zeroed      all zero, which passes for a new page
@@ -48,6 +49,7 @@ from cluster import Cluster, ClusterError, connect  # noqa: E402  (same director
 from twins import Broken, Copy, catch_up  # noqa: E402  (same directory)
 
 PAGE = 8192
+TWIN_DISTANCE = 66                      # blocks between the copies of a meta or map page (undo/undo_format.h)
 TABLES = ("calm", "recent", "pend", "prep", "over")
 FAULTS = ("SILENT", "STOPPED", "UNSEEN", "CRASH")
 SETTINGS = """
@@ -307,31 +309,22 @@ def expected(cursor, table):
     return {row[0]: row[1:] for row in cursor.fetchall()}
 
 
-class Damage:
-    """A random page, and how it is damaged."""
+class Page:
+    """One page of a table or of the undo log, and how it is damaged."""
 
-    def __init__(self, state, rng, only):
-        candidates = collections.defaultdict(list)
-        for (name, block), versions in state.versions.items():
-            kind = undo_kind(versions[-1]) if name == "zundo.undo_log" else "table"
-            candidates[kind].append((name, block))
-        weights = {"undo": 10, "table": 4, "overflow": 3, "map": 2, "meta": 2}
-        kinds = [kind for kind in weights if candidates[kind]]
-        for attempt in range(10001):
-            if attempt == 10000:
-                raise SystemExit("no page of this state fits --only")
-            self.kind = rng.choices(kinds, [weights[k] for k in kinds])[0]
-            self.name, self.block = rng.choice(sorted(candidates[self.kind]))
-            self.how = rng.choices(["stale", "zeroed", "flipped", "cut"], [6, 3, 1, 1])[0]
-            if (self.how == "cut" and self.kind == "table") or (only and f"{self.kind}:{self.how}" not in only):
-                continue
-            if self.how != "stale" or len(state.versions[self.name, self.block]) > 1:
-                break
-        self.before = state.versions[self.name, self.block][-1]
+    def __init__(self, state, rng, place, how, older=None):
+        self.name, self.block = place
+        versions = state.versions[place]
+        self.kind = undo_kind(versions[-1]) if self.name == "zundo.undo_log" else "table"
+        self.path = state.paths[self.name]
+        self.rest = b""
+        self.how = how
+        if how == "stale" and len(versions) < 2:
+            self.how = "zeroed"
         if self.how == "stale":
-            older = rng.randrange(len(state.versions[self.name, self.block]) - 1)
-            self.image = state.versions[self.name, self.block][older]
-            self.what = f"stale by {len(state.versions[self.name, self.block]) - 1 - older}"
+            self.older = rng.randrange(len(versions) - 1) if older is None else min(older, len(versions) - 2)
+            self.image = versions[self.older]
+            self.what = f"stale by {len(versions) - 1 - self.older}"
         elif self.how == "zeroed":
             self.image = bytes(PAGE)
             self.what = "zeroed"
@@ -339,13 +332,11 @@ class Damage:
             self.image = None
             self.what = "cut off"
         else:
-            image = bytearray(self.before)
+            image = bytearray(versions[-1])
             bit = rng.randrange(PAGE * 8)
             image[bit // 8] ^= 1 << bit % 8
             self.image = bytes(image)
             self.what = f"bit {bit} flipped"
-        self.path = state.paths[self.name]
-        self.rest = b""
 
     def __str__(self):
         return f"{self.kind} page, block {self.block} of {self.name}, {self.what}"
@@ -373,6 +364,86 @@ class Damage:
                     file.write(self.rest[start:start + PAGE])
 
 
+class Damage:
+    """One or two random pages, and how they are damaged: the same way, or, of two that lie apart, each its own way.
+
+    Of two pages the second is the next one in the file ("next"), the other copy of a meta or map page ("twins"), which
+    misses the same writes if it is stale, or any page ("two").
+    """
+
+    def __init__(self, state, rng, only, mode):
+        self.state, self.rng = state, rng
+        candidates = collections.defaultdict(list)
+        for (name, block), versions in state.versions.items():
+            kind = undo_kind(versions[-1]) if name == "zundo.undo_log" else "table"
+            candidates[kind].append((name, block))
+        self.candidates = candidates
+        weights = {"undo": 10, "table": 4, "overflow": 3, "map": 2, "meta": 2}
+        self.weights = {kind: weight for kind, weight in weights.items() if candidates[kind]}
+        for _ in range(10000):
+            self.shape = rng.choices(["one", "next", "twins", "two"], [6, 2, 2, 2])[0]
+            self.pages = self.choose(mode)
+            if not self.pages:
+                continue
+            self.kind = self.pages[0].kind if self.shape == "one" else self.shape
+            self.how = self.pages[0].how
+            if not only or f"{self.kind}:{self.how}" in only:
+                return
+        raise SystemExit("no page of this state fits --only")
+
+    def choose(self, mode):
+        """Returns one or two pages for the shape, or None if it does not fit."""
+        rng = self.rng
+        kind = rng.choices(list(self.weights), list(self.weights.values()))[0]
+        if self.shape == "twins":
+            kind = rng.choice(["meta", "map"])
+        name, block = place = rng.choice(sorted(self.candidates[kind]))
+        how = rng.choices(["stale", "zeroed", "flipped", "cut"], [6, 3, 1, 1])[0]
+        if how == "cut" and (kind == "table" or self.shape != "one"):
+            return None
+        if how == "stale" and len(self.state.versions[place]) < 2:
+            return None
+        if self.shape == "twins" and mode == "live" and how == "stale":
+            return None                 # the worker would write to the old pages, which could not be restored then
+        pages = [Page(self.state, rng, place, how)]
+        if self.shape == "one":
+            return pages
+        second = {"next": (name, block + 1), "twins": (name, block + TWIN_DISTANCE if block < TWIN_DISTANCE else block - TWIN_DISTANCE),
+                  "two": rng.choice(sorted(self.state.versions))}[self.shape]
+        if second == place or second not in self.state.versions:
+            return None
+        if self.shape == "two":
+            how = rng.choice(["stale", "zeroed", "flipped"])
+        same = pages[0].older if self.shape == "twins" and how == "stale" else None
+        return pages + [Page(self.state, rng, second, how, same)]
+
+    def __str__(self):
+        return ("" if self.shape == "one" else f"{self.shape}: ") + " and ".join(str(page) for page in self.pages)
+
+    def inflict(self):
+        """Damages the pages on disk."""
+        for page in self.pages:
+            page.inflict()
+
+    def mend(self):
+        """Restores the pages."""
+        for page in reversed(self.pages):
+            page.mend()
+
+    def blocks(self, table, hows):
+        """Returns the blocks of a table that are damaged in one of these ways."""
+        return {page.block for page in self.pages if page.name == "z_" + table and page.how in hows}
+
+    def stops_zheap(self):
+        """Returns whether zheap tables of this database may become unusable, with an error that says what is damaged."""
+        return self.how == "cut" or self.both_copies()
+
+    def both_copies(self):
+        """Returns whether both copies of a meta or map page are damaged."""
+        blocks = {page.block for page in self.pages if page.kind in ("meta", "map")}
+        return any(block + TWIN_DISTANCE in blocks for block in blocks)
+
+
 class Trial:
     """Runs queries after one damage, and notes what happens."""
 
@@ -396,7 +467,7 @@ class Trial:
         text = f"{where}: {code} {str(error).strip()}"
         if code is None or code.startswith("57P"):
             raise Down(text)
-        if stops and self.damage.how != "cut":
+        if stops and not self.damage.stops_zheap():
             self.note("STOPPED", text)
         elif code in ("XX001", "XX002"):
             self.told = text
@@ -408,12 +479,13 @@ class Trial:
             self.note("STOPPED", text)
 
     def of_table(self, table):
-        """Returns whether the damaged page is one of that table."""
-        return self.damage.name == "z_" + table
+        """Returns whether a damaged page is one of that table."""
+        return bool(self.damage.blocks(table, ("stale", "zeroed", "flipped")))
 
     def read(self, conn, table, right, when):
         """Reads a zheap table by sequential and by index scan; notes differences from the right rows."""
-        if self.mode == "busy" and self.of_table(table) and self.damage.how in ("stale", "zeroed"):
+        damaged = self.damage.blocks(table, ("stale", "zeroed"))
+        if self.mode == "busy" and damaged:
             return
         for way in ("on", "off"):
             with conn.cursor() as cursor:
@@ -433,10 +505,10 @@ class Trial:
             wrong = [row for row in rows if right.get(row[1]) != row[2:]]
             missing = set(right) - {row[1] for row in rows}
             double = len(rows) - len({row[1] for row in rows})
-            if self.of_table(table) and self.damage.how in ("stale", "zeroed"):
+            if damaged:
                 # the same happens with a heap table
-                wrong = [row for row in wrong if not row[0].startswith(f"({self.damage.block},")]
-                missing = {key for key in missing if self.damage.block not in self.state.places[table, key]}
+                wrong = [row for row in wrong if int(row[0][1:].split(",")[0]) not in damaged]
+                missing = {key for key in missing if not damaged & self.state.places[table, key]}
                 double = 0
             if wrong or missing or double:
                 self.note("SILENT", f"{when}, z_{table}, seqscan {way}: {len(wrong)} wrong {[(w[:3], right.get(w[1], ('none',))[:1]) for w in wrong[:2]]}, "
@@ -516,7 +588,7 @@ class Trial:
         self.compare_all(state.admin, "live, the page is restored")
         self.state.spoilt = set(self.seen) != seen or self.told is not None
         # a zeroed table page looks like a new one, so its overflow page, for example, may have been freed
-        if self.state.spoilt and not (self.damage.kind == "table" and self.damage.how == "zeroed"):
+        if self.state.spoilt and not any(page.kind == "table" and page.how == "zeroed" for page in self.damage.pages):
             self.note("SILENT", f"live, there are still faults after the page has been restored: {self.told}")
 
     def cold(self):
@@ -535,6 +607,10 @@ class Trial:
         settle(conn)
         self.compare_all(conn, "rolled back")
         self.check(conn, "rolled back")
+        if self.damage.stops_zheap():
+            self.repair(conn)
+            self.compare_all(conn, "repaired")
+            self.check(conn, "repaired")
         self.end_prepared(conn)
         settle(conn)
         self.compare_all(conn, "prepared ones ended")
@@ -550,6 +626,24 @@ class Trial:
         conn = cluster.connect()
         self.compare_all(conn, "started again")
         conn.close()
+
+    def repair(self, conn):
+        """Calls zundo.repair_undo; afterwards tables that need no undo can be used, unless it says that it cannot repair."""
+        with conn.cursor() as cursor:
+            for _ in range(2):
+                try:
+                    cursor.execute("SELECT * FROM zundo.repair_undo(dry_run => false)")
+                except psycopg2.Error as error:
+                    self.error(error, "repair")
+                    if error.pgcode in ("55000", "XX001"):
+                        # a worker has loaded the logs, or nothing tells how long the file was
+                        return
+        try:
+            with conn.cursor() as cursor:
+                cursor.execute("INSERT INTO z_calm VALUES (-3, 1, 'x'); DELETE FROM z_calm WHERE id = -3")
+        except psycopg2.Error as error:
+            if not self.of_table("calm"):
+                self.note("STOPPED", f"after the repair: {error}")
 
     def end_prepared(self, conn):
         """Commits or rolls back all prepared transactions."""
@@ -650,7 +744,7 @@ class Trial:
         """Changes all pairs of tables in the same way; if an error occurs, neither table of the pair."""
         for table in TABLES:
             for sql in ("UPDATE @ SET n = n + 1 WHERE id % 2 = 0", "DELETE FROM @ WHERE id % 11 = 0", "UPDATE @ SET pad = pad || 'w' WHERE id % 3 = 1"):
-                if self.of_table(table) and self.damage.how in ("stale", "zeroed"):
+                if self.damage.blocks(table, ("stale", "zeroed")):
                     continue
                 with conn.cursor() as cursor:
                     try:
@@ -704,7 +798,7 @@ def show_stack(path):
 def run_trial(state, number, mode, options):
     """Runs one trial; returns (damage, result)."""
     rng = random.Random(f"{state.seed}/{number}")
-    trial = Trial(state, Damage(state, rng, options.only), mode)
+    trial = Trial(state, Damage(state, rng, options.only, mode), mode)
     hung = threading.Timer(PATIENCE, lambda: (trial.note("CRASH", f"no answer for {PATIENCE} s"), state.cluster.kill()))
     hung.start()
     try:
@@ -715,7 +809,7 @@ def run_trial(state, number, mode, options):
         hung.cancel()
     faults = [line for line in state.cluster.new_faults() if any(s in line for s in ("PANIC", "TRAP", "terminated by"))]
     deaths = [line for line in faults if "terminated by" not in line]
-    if deaths and trial.damage.kind == "table" and all(OCCUPIED in line for line in deaths):
+    if deaths and any(page.kind == "table" for page in trial.damage.pages) and all(OCCUPIED in line for line in deaths):
         trial.seen.pop("CRASH", None)
         trial.note("told", faults[0])
     elif faults:
@@ -742,7 +836,7 @@ def parse_options():
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--trial", type=int, default=None, help="only the trial of this number")
     parser.add_argument("--mode", choices=("live", "cold", "busy"), default=None, help="default: live and cold")
-    parser.add_argument("--only", action="append", default=[], metavar="PAGE:DAMAGE", help="only this kind, for example overflow:stale")
+    parser.add_argument("--only", action="append", default=[], metavar="PAGE:DAMAGE", help="only this kind, for example overflow:stale, twins:stale")
     parser.add_argument("--verbose", action="store_true", help="print a line for each trial")
     parser.add_argument("--keep", action="store_true", help="do not remove the cluster if a trial fails")
     return parser.parse_args()
