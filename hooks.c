@@ -23,13 +23,13 @@
 #include "mvcc/zany.h"
 #include "mvcc/zcommitted.h"
 #include "mvcc/zctid.h"
-#include "mvcc/zguard.h"
 #include "mvcc/zhandle.h"
 #include "mvcc/zlevel.h"
 #include "mvcc/zown.h"
 #include "mvcc/zssi.h"
 #include "mvcc/ztrail.h"
 #include "mvcc/zvis.h"
+#include "mvcc/zxmin.h"
 #include "nodes/pathnodes.h"
 #include "optimizer/pathnode.h"
 #include "optimizer/plancat.h"
@@ -97,10 +97,11 @@ shmem_startup(void)
 /* ---- a query is planned and executed ---- */
 
 /*
- * Keeps parallel workers from building an index that they would build wrongly.
- * The server calls this for each table of a query, and before it builds an
- * index for the table, with a query that has no jointree and takes the table
- * for one with child tables (plan_create_index_workers).
+ * Keeps parallel workers from building an index that they would build wrongly,
+ * and looks at what a query does with xmin of the table. The server calls this
+ * for each table of a query, and before it builds an index for the table, with
+ * a query that has no jointree and takes the table for one with child tables
+ * (plan_create_index_workers).
  */
 static void
 plan_table(ZC_PLAN_TABLE_PARAMS)
@@ -111,6 +112,7 @@ plan_table(ZC_PLAN_TABLE_PARAMS)
 		previous.plan_table(ZC_PLAN_TABLE_ARGS);
 	if (root->parse->jointree == NULL && entry->inh && zheap_build_is_serial(entry->relid))
 		rel->rel_parallel_workers = 0;
+	zxmin_plan_table(root, rel);
 }
 
 /*
@@ -124,7 +126,7 @@ create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input
 	if (previous.create_upper_paths)
 		previous.create_upper_paths(root, stage, input, output, extra);
 	if (stage == UPPERREL_FINAL)
-		zguard_check_query(root);
+		zxmin_plan_insert(root);
 }
 
 /* Starts the query, then checks its scans, which exist only then. */

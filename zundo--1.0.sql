@@ -127,6 +127,12 @@ CREATE FUNCTION zundo.row_locks(rel pg_catalog.regclass,
 COMMENT ON FUNCTION zundo.row_locks(pg_catalog.regclass) IS
     'rows of a zheap table that transactions in progress have locked or changed; needs SELECT or pg_stat_scan_tables';
 
+CREATE FUNCTION zundo.xmin_or_own(xmin pg_catalog.xid, cmax pg_catalog.cid, tableoid pg_catalog.oid)
+    RETURNS pg_catalog.xid
+    AS 'MODULE_PATHNAME', 'zundo_xmin_or_own' LANGUAGE C STRICT STABLE PARALLEL SAFE;
+COMMENT ON FUNCTION zundo.xmin_or_own(pg_catalog.xid, pg_catalog.cid, pg_catalog.oid) IS
+    'xmin of a row, whose system columns the arguments are, for a comparison with the ID of the own transaction';
+
 CREATE FUNCTION zundo.row_version() RETURNS pg_catalog.trigger
     AS 'MODULE_PATHNAME', 'zundo_row_version' LANGUAGE C VOLATILE;
 COMMENT ON FUNCTION zundo.row_version() IS

@@ -18,7 +18,7 @@
 #include "hooks.h"
 #include "miscadmin.h"
 #include "monitor/heap_readers.h"
-#include "mvcc/zguard.h"
+#include "mvcc/zxmin.h"
 #include "mvcc/zvis.h"
 
 PG_MODULE_MAGIC;
@@ -81,7 +81,7 @@ _PG_init(void)
 	RegisterCustomRmgr(ZUNDO_RMGR_ID, &zundo_rmgr);
 	zundo_install_hooks();
 	ztts_lookup_author_hook = zvis_lookup_author;
-	ztts_forgotten_xmin_hook = zguard_forgotten_xmin;
+	ztts_author_xid_hook = zxmin_author;
 	zworkers_register();
 	zcallers_init();
 }

@@ -201,6 +201,25 @@ typedef TU_UpdateIndexes ZcUpdateIndexes;
 #endif
 
 /*
+ * zc_selected_columns returns the columns of a table of the query whose use
+ * needs the right to read them, which 16 moved out of the range table.
+ */
+#if PG_VERSION_NUM < 160000
+#define zc_selected_columns(query, rte) ((rte)->selectedCols)
+#else
+#define zc_selected_columns(query, rte) \
+	((rte)->perminfoindex == 0 ? NULL \
+	 : getRTEPermissionInfo((query)->rteperminfos, rte)->selectedCols)
+#endif
+
+/* The condition by which MERGE joins, which 17 keeps apart as well. */
+#if PG_VERSION_NUM < 170000
+#define zc_merge_join_condition(query) ((Node *) NULL)
+#else
+#define zc_merge_join_condition(query) ((query)->mergeJoinCondition)
+#endif
+
+/*
  * In 18 apply workers read the xmin of a row to learn which transaction has
  * written it, and detect conflicts by that.
  */

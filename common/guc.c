@@ -22,7 +22,6 @@ char	   *zundo_undo_full_exempt = NULL;
 int			zundo_log_undo_size = 1024;
 int			zundo_log_undo_age = 3600;
 bool		zundo_drop_rows_with_extension = false;
-bool		zundo_allow_xmin_comparison = false;
 bool		zundo_allow_ctid_guard = false;
 int			zundo_key_queue = 8192;
 double		zundo_index_expression_cost = 1000;
@@ -252,15 +251,6 @@ define_full_gucs(void)
 static void
 define_table_gucs(void)
 {
-	DefineCustomBoolVariable("zundo.allow_xmin_comparison",
-							 "Allows queries to compare xmin of zheap tables.",
-							 "xmin of a row can change although the row has not changed.",
-							 &zundo_allow_xmin_comparison,
-							 false,
-							 PGC_USERSET,
-							 0,
-							 NULL, NULL, NULL);
-
 	DefineCustomBoolVariable("zundo.allow_ctid_guard",
 							 "Allows UPDATE and DELETE to identify a row of a zheap table by a "
 							 "ctid from outside the statement.",

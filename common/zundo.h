@@ -137,8 +137,7 @@ extern char *zundo_undo_full_exempt;	/* names of roles, or ZUNDO_SUPERUSERS */
 extern int	zundo_log_undo_size;	/* MB, -1 = never */
 extern int	zundo_log_undo_age; /* s, -1 = never */
 extern bool zundo_drop_rows_with_extension;
-extern bool zundo_allow_xmin_comparison;	/* GUARD-2 (mvcc/zguard.c) */
-extern bool zundo_allow_ctid_guard; /* GUARD-3 (mvcc/zguard.c) */
+extern bool zundo_allow_ctid_guard; /* GUARD-3 (mvcc/zctid.c) */
 extern int	zundo_key_queue;	/* kB, 0 = none (zbtree/queue.c) */
 extern double zundo_index_expression_cost;	/* dml/zcolumns.c */
 

@@ -43,10 +43,17 @@ static const char *
 form_new_row(Relation rel, TupleTableSlot *slot, ZcOptions options, uint32 *len)
 {
 	const char *row = ztts_form_row(slot, RelationGetDescr(rel), len);
+	bool		differs = ztts_differs(slot, row);
 
 	if (ztoast_needed(rel, zheader_get(row), *len, 0))
+	{
 		row = ztoast_row(rel, slot, NULL, NULL, 0, options, len);
+		differs = TTS_IS_ZHEAP(slot);
+	}
 	ztuple_check_size(*len);
+	if (unlikely(differs))
+		ztts_stored(slot, row, *len);
+	Assert(ztts_shows(slot, row, *len));	/* TOKEN-2 */
 	return row;
 }
 

@@ -156,7 +156,7 @@ show_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool b
 	else
 		ExecClearTuple(slot);
 	if (version.found && conflict)
-		(void) slot_getsysattr(slot, MinTransactionIdAttributeNumber, &isnull);
+		(void) slot_getsysattr(slot, MinCommandIdAttributeNumber, &isnull);
 	return version.found;
 }
 
@@ -499,9 +499,10 @@ not_locked(LockSearch *search, const ZRowWish *wish, TM_Result result, const ZRo
 		result = beyond_update(search, wish->rel, state, done);
 	else if (result == TM_Updated && follow_update(search, wish->rel, state))
 		*done = false;
-	if (*done && (result == TM_Invisible || result == TM_SelfModified))
-		(void) show_locked(wish->rel, buf, wish->tid, search->shown, false, search->traversed,
-						   search->slot);
+	if (*done && (result == TM_Invisible || result == TM_SelfModified) &&
+		show_locked(wish->rel, buf, wish->tid, search->shown, false, search->traversed,
+					search->slot))
+		ztts_name_author(search->slot);
 	ReleaseBuffer(buf);
 	return result;
 }

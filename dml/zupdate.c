@@ -215,8 +215,24 @@ find_new_place(RowChange *u, ZPrunePlan *plan, ZNewPlace *place)
 }
 
 /*
- * Stores in the executor's slot where the updated row is and that our
- * transaction wrote it.
+ * Returns whether the new row that was stored has other bytes behind its header
+ * than the slot has, or would be formed with.
+ */
+static bool
+stored_differs(const Replacement *new, const ZHeapSlot *slot)
+{
+	const ZHeader shape = ZH_NATTS_MASK | ZH_NULLS;
+
+	if (new->toasted || new->len != new->values_len)
+		return true;
+	return slot->row != NULL &&
+		(slot->len != new->len ||
+		 ((zheader_get(slot->row) ^ zheader_get(new->row)) & shape) != 0);
+}
+
+/*
+ * Stores in the executor's slot where the updated row is, that our transaction
+ * wrote it, and its token.
  */
 static void
 show_updated(const RowChange *u, TupleTableSlot *slot, ItemPointer tid)
@@ -229,6 +245,11 @@ show_updated(const RowChange *u, TupleTableSlot *slot, ItemPointer tid)
 	slot->tts_tableOid = RelationGetRelid(rel);
 	if (TTS_IS_ZHEAP(slot))
 	{
+		const Replacement *new = u->replacement;
+
+		if (unlikely(stored_differs(new, (ZHeapSlot *) slot)))
+			ztts_stored(slot, new->row, new->len);
+		Assert(ztts_shows(slot, new->row, new->len));	/* TOKEN-2 */
 		ztts_set_author(slot, u->writer.xid, cid, InvalidUndoPtr);
 		ztts_set_xmax(slot, locked ? u->writer.xid : InvalidZXid);
 	}

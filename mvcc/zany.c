@@ -483,6 +483,7 @@ typedef enum SlotUse
 {
 	SLOT_OTHER,
 	SLOT_TRIGGER_OLD,			/* the old row of an AFTER trigger */
+	SLOT_TRIGGER_NEW,			/* the new one */
 	SLOT_RETURNING,				/* a deleted row for RETURNING, or the
 								 * existing row that an INSERT conflicts with */
 	SLOT_CONFLICT				/* the existing row that an INSERT ... ON
@@ -502,6 +503,8 @@ slot_use_among(List *result_relations, TupleTableSlot *slot)
 
 		if (info->ri_TrigOldSlot == slot)
 			return SLOT_TRIGGER_OLD;
+		if (info->ri_TrigNewSlot == slot)
+			return SLOT_TRIGGER_NEW;
 		if (info->ri_ReturningSlot == slot)
 			return SLOT_RETURNING;
 		if (info->ri_onConflict != NULL && info->ri_onConflict->oc_Existing == slot)
@@ -537,6 +540,19 @@ zany_is_conflict_slot(TupleTableSlot *slot)
 	return estate != NULL && slot_use(estate, slot) == SLOT_CONFLICT;
 }
 
+/* zany_asks_for_author: See zany.h. */
+bool
+zany_asks_for_author(TupleTableSlot *slot)
+{
+	EState	   *estate = zlevel_current()->estate;
+	SlotUse		use;
+
+	if (estate == NULL)
+		return true;
+	use = slot_use(estate, slot);
+	return use == SLOT_TRIGGER_OLD || use == SLOT_TRIGGER_NEW;
+}
+
 /*
  * Returns, in words for an error message, what has requested the row that is to
  * be put into slot.
@@ -549,6 +565,7 @@ caller_in_words(EState *estate, TupleTableSlot *slot)
 	switch (slot_use(estate, slot))
 	{
 		case SLOT_TRIGGER_OLD:
+		case SLOT_TRIGGER_NEW:
 			return "an AFTER trigger";
 		case SLOT_RETURNING:
 			return "RETURNING or ON CONFLICT";

@@ -63,4 +63,12 @@ extern bool zany_is_newest(Relation rel, ItemPointer tid, UndoPtr author);
  */
 extern bool zany_is_conflict_slot(TupleTableSlot *slot);
 
+/*
+ * zany_asks_for_author: returns whether a version that is fetched into slot
+ * with SnapshotAny is for a trigger: then xmin tells the server, and a WHEN
+ * condition, whether our transaction has written it (TOKEN-3). Queries that
+ * fetch so, as MERGE and RETURNING do, want the token.
+ */
+extern bool zany_asks_for_author(TupleTableSlot *slot);
+
 #endif

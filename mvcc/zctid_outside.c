@@ -1,7 +1,7 @@
 /*
  * mvcc/zctid_outside.c - whether a ctid comes from outside the statement.
  *
- * GUARD-3 (mvcc/zguard.c) refuses changes of rows that a statement names by
+ * GUARD-3 (mvcc/zctid.c) refuses changes of rows that a statement names by
  * such a ctid. The condition may stand in a scan (ctid = $1) or in a join,
  * whose other side returns the values (FROM unnest($1) c WHERE t.ctid = c).
  * This file finds it in the plan, and follows the variables of both operands

@@ -288,22 +288,25 @@ zheap_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot,
 
 	zu_attach_database();
 	kept = zany_fetch_kept(rel, tid);
-	if (snapshot->snapshot_type == SNAPSHOT_ANY)
+	if (snapshot->snapshot_type == SNAPSHOT_ANY && (kept != NULL || zhandle_is(tid)))
 	{
+		found = true;
 		if (kept != NULL)
-		{
 			zversion_show(rel, kept, tid, slot);
-			return true;
-		}
-		if (zhandle_is(tid))
-			return fetch_by_handle(rel, tid, slot);
+		else
+			found = fetch_by_handle(rel, tid, slot);
 	}
-	buf = zread_page(rel, ItemPointerGetBlockNumber(&real));
-	if (unlikely(ztid_is_newer(tid)) && IsMVCCSnapshot(snapshot))
-		found = fetch_newest(rel, buf, &real, snapshot, slot);
 	else
-		found = (fetch_version(rel, buf, &real, snapshot, true, slot, NULL) & FETCH_FOUND) != 0;
-	ReleaseBuffer(buf);
+	{
+		buf = zread_page(rel, ItemPointerGetBlockNumber(&real));
+		if (unlikely(ztid_is_newer(tid)) && IsMVCCSnapshot(snapshot))
+			found = fetch_newest(rel, buf, &real, snapshot, slot);
+		else
+			found = (fetch_version(rel, buf, &real, snapshot, true, slot, NULL) & FETCH_FOUND) != 0;
+		ReleaseBuffer(buf);
+	}
+	if (found && snapshot->snapshot_type == SNAPSHOT_ANY && zany_asks_for_author(slot))
+		ztts_name_author(slot);
 	return found;
 }
 
@@ -375,12 +378,12 @@ zheap_tuple_get_latest_tid(TableScanDesc sscan, ItemPointer tid)
 }
 
 /*
- * zheap_tuple_satisfies_snapshot: See zscan.h. Answers from the version's
- * author if that is known and suffices; else fetches the version that the
- * snapshot sees and compares the rows.
+ * Returns whether the snapshot sees the version in the slot. Answers from the
+ * version's author if that is known and suffices; else fetches the version that
+ * the snapshot sees and compares the rows.
  */
-bool
-zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snapshot)
+static bool
+satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snapshot)
 {
 	ZVersion	version;
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
@@ -413,6 +416,21 @@ zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snap
 		return false;
 	/* a virtual slot has no bytes to compare */
 	return z->row == NULL || ztuple_same_columns(z->row, z->len, version.row, version.len);
+}
+
+/*
+ * zheap_tuple_satisfies_snapshot: See zscan.h. If the snapshot does not see the
+ * version, the server asks next whether our transaction has written it
+ * (TOKEN-3): ON CONFLICT under a repeatable snapshot.
+ */
+bool
+zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snapshot)
+{
+	bool		satisfied = satisfies_snapshot(rel, slot, snapshot);
+
+	if (!satisfied)
+		ztts_name_author(slot);
+	return satisfied;
 }
 
 /* ---- index deletion ---- */

@@ -12,7 +12,6 @@ $$ BEGIN
   RETURN i;
 END $$;
 BEGIN;
-SET LOCAL zundo.allow_xmin_comparison = on;
 INSERT INTO t SELECT also(g), 'outer' FROM generate_series(1, 20) g;
 SELECT count(DISTINCT cmin::text) > 1 AS several, bool_and(xmin = pg_current_xact_id()::xid) AS mine FROM t;
 SELECT * FROM pairs();

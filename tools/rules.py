@@ -53,6 +53,7 @@ BOOKS = {
     "SCAN": "scans",
     "SPACE": "free space given back at commit",
     "TAG": "rows that are locked by one undo record",
+    "TOKEN": "xmin as a token of applications",
     "TRAIL": "records that readers have passed over",
     "TTS": "rows in the executor's slots",
     "TUPLE": "the bytes of a row",

@@ -474,7 +474,6 @@ part_core()
 	local tests=$work/core-$major
 	new_cluster <<C || { result fail "core: the server starts"; return; }
 default_table_access_method = 'zheap'
-zundo.allow_xmin_comparison = on
 zundo.allow_ctid_guard = on
 $([ "$1" != moved ] || echo "zundo.move_updates = on")
 $([ "${1#zbtree}" = "$1" ] || echo "zundo.swap_btree = on")

@@ -12,6 +12,14 @@
  *	TTS-1	A slot with row == own depends on no memory outside tts_mcxt.
  *	TTS-2	tts_nvalid is reset to 0 whenever row changes, so that no value
  *		outlives its bytes.
+ *	TOKEN-1	In a query xmin shows the token of the version: a function of its
+ *		stored bytes behind the header (ztuple_token). They are rebuilt byte
+ *		for byte wherever an older version is read, so every reader of the
+ *		version sees the same token.
+ *		Not asserted: it compares what two statements show; t/076 compares.
+ *	TOKEN-2	A slot shows the token of what was stored of its contents, also if
+ *		it has the columns in another form: not toasted, or as an old row with
+ *		fewer columns (ztts_stored).
  *	TTS-3	Scratch memory is replaced only before the first column of a row
  *		that may need it is deformed.
  */
@@ -28,7 +36,7 @@
 #define KEEP_BYTES	(64 * 1024)
 
 void		(*ztts_lookup_author_hook) (ZHeapSlot *slot) = NULL;
-TransactionId (*ztts_forgotten_xmin_hook) (const ZHeapSlot *slot) = NULL;
+TransactionId (*ztts_author_xid_hook) (ZHeapSlot *slot, bool names_author) = NULL;
 
 /* Resets what the slot knows of the version's author. */
 static inline void
@@ -37,6 +45,7 @@ forget_author(ZHeapSlot *z)
 	z->author_known = false;
 	z->xmin = InvalidZXid;
 	z->cmin = InvalidCommandId;
+	z->token = InvalidTransactionId;
 	z->author = InvalidUndoPtr;
 	z->xmax = InvalidZXid;
 	z->chain_xid = InvalidZXid;
@@ -50,6 +59,7 @@ set_row(ZHeapSlot *z, const char *row, uint32 len)
 {
 	z->row = row;
 	z->len = len;
+	z->token = InvalidTransactionId;
 	z->base.tts_nvalid = 0;
 	z->base.tts_flags &= ~TTS_FLAG_EMPTY;
 }
@@ -365,23 +375,59 @@ find_author(ZHeapSlot *z)
 	return true;
 }
 
-/*
- * Returns the value of the system column xmin. The author must have been
- * looked up, or must not need that.
- */
-static TransactionId
-shown_xmin(const ZHeapSlot *z)
+/* Returns whether the known author of the version is our transaction. */
+static bool
+is_our_own(const ZHeapSlot *z)
 {
-	Assert(z->author_known || z->chain == InvalidUndoPtr);
-	if (z->xmin != InvalidZXid)
-		return zxid_to_xid(z->xmin);
-	return ztts_forgotten_xmin_hook != NULL ? ztts_forgotten_xmin_hook(z) : FrozenTransactionId;
+	Assert(z->author_known);
+	return z->xmin != InvalidZXid &&
+		TransactionIdIsCurrentTransactionId(zxid_to_xid(z->xmin));
+}
+
+/* Returns the token of the slot's contents (TOKEN-1, TOKEN-2). */
+static TransactionId
+token_of(ZHeapSlot *z)
+{
+	TransactionId token;
+	uint32		len;
+	char	   *formed;
+
+	if (TransactionIdIsNormal(z->token))
+		return z->token;
+	if (z->row != NULL)
+		token = ztuple_token(z->row, z->len);
+	else
+	{
+		formed = form_bytes(z->base.tts_tupleDescriptor, z->base.tts_values, z->base.tts_isnull,
+							CurrentMemoryContext, &len);
+		token = ztuple_token(formed, len);
+		pfree(formed);
+	}
+	if (z->token == InvalidTransactionId)
+		z->token = token;
+	return token;
 }
 
 /*
- * Returns tableoid and ctid of any contents; for the other system columns
- * looks up the author, and raises ERRCODE_FEATURE_NOT_SUPPORTED if the
- * contents are virtual.
+ * Returns the value of the system column xmin: the token, or an id of the
+ * version's author where one is asked for (TOKEN-3, TOKEN-4).
+ */
+static TransactionId
+shown_xmin(ZHeapSlot *z, bool names_author)
+{
+	TransactionId xid = InvalidTransactionId;
+
+	if (ztts_author_xid_hook != NULL)
+		xid = ztts_author_xid_hook(z, names_author || z->token == ZTTS_NAMES_AUTHOR);
+	return TransactionIdIsValid(xid) ? xid : token_of(z);
+}
+
+/*
+ * Returns tableoid and ctid of any contents; xmin, cmin, cmax and xmax of those
+ * that have been stored, and raises ERRCODE_FEATURE_NOT_SUPPORTED for others.
+ * For cmin and cmax looks up the author. cmax is InvalidCommandId unless our
+ * own transaction has written the version: by that zundo.xmin_or_own tells
+ * whether it has.
  */
 static Datum
 ztts_getsysattr(TupleTableSlot *slot, int attnum, bool *isnull)
@@ -396,6 +442,8 @@ ztts_getsysattr(TupleTableSlot *slot, int attnum, bool *isnull)
 	if (attnum == SelfItemPointerAttributeNumber)
 		return PointerGetDatum(&slot->tts_tid);
 
+	if (attnum == MinTransactionIdAttributeNumber && (z->row != NULL || z->author_known))
+		return TransactionIdGetDatum(shown_xmin(z, false));
 	if (!find_author(z))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -403,10 +451,9 @@ ztts_getsysattr(TupleTableSlot *slot, int attnum, bool *isnull)
 
 	switch (attnum)
 	{
-		case MinTransactionIdAttributeNumber:
-			return TransactionIdGetDatum(shown_xmin(z));
-		case MinCommandIdAttributeNumber:
 		case MaxCommandIdAttributeNumber:
+			return CommandIdGetDatum(is_our_own(z) ? z->cmin : InvalidCommandId);
+		case MinCommandIdAttributeNumber:
 			return CommandIdGetDatum(z->xmin == InvalidZXid ? FirstCommandId : z->cmin);
 		case MaxTransactionIdAttributeNumber:
 			return TransactionIdGetDatum(z->xmax == InvalidZXid ? InvalidTransactionId
@@ -434,8 +481,7 @@ ztts_is_current_xact_tuple(TupleTableSlot *slot)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("don't have a storage tuple in this context")));
 
-	return z->xmin != InvalidZXid &&
-		TransactionIdIsCurrentTransactionId(zxid_to_xid(z->xmin));
+	return is_our_own(z);
 }
 #endif
 
@@ -447,6 +493,7 @@ static void
 ztts_materialize(TupleTableSlot *slot)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
+	TransactionId token = z->token;
 
 	Assert(!TTS_EMPTY(slot));
 
@@ -454,6 +501,7 @@ ztts_materialize(TupleTableSlot *slot)
 		own_form(z, slot->tts_values, slot->tts_isnull);
 	else if (z->row != z->own)
 		own_copy(z, z->row, z->len);
+	z->token = token;			/* of what has been stored */
 	Assert(GetMemoryChunkContext((char *) z->row) == slot->tts_mcxt);	/* TTS-1 */
 }
 
@@ -481,6 +529,7 @@ ztts_copyslot(TupleTableSlot *dstslot, TupleTableSlot *srcslot)
 		dst->author_known = src->author_known;
 		dst->xmin = src->xmin;
 		dst->cmin = src->cmin;
+		dst->token = src->token;
 		dst->author = src->author;
 		dst->xmax = src->xmax;
 		dst->chain_xid = src->chain_xid;
@@ -492,9 +541,9 @@ ztts_copyslot(TupleTableSlot *dstslot, TupleTableSlot *srcslot)
 }
 
 /*
- * Returns a heap tuple with the slot's values, in palloc'd memory. Its xmin
- * and cmin are those of the author if that is known without reading undo, so
- * that trigger functions can read them.
+ * Returns a heap tuple with the slot's values, in palloc'd memory. Trigger
+ * functions read its xmin: that is our own id if our transaction has written
+ * the version, else its token (TOKEN-3); 0 for a row that was not stored.
  */
 static HeapTuple
 ztts_copy_heap_tuple(TupleTableSlot *slot)
@@ -509,12 +558,10 @@ ztts_copy_heap_tuple(TupleTableSlot *slot)
 	tuple->t_self = ztid_real(&slot->tts_tid);
 	tuple->t_tableOid = slot->tts_tableOid;
 
-	if (z->author_known || (z->row != NULL && z->chain == InvalidUndoPtr))
-	{
-		xmin = shown_xmin(z);
-		if (z->xmin != InvalidZXid)
-			cmin = z->cmin;
-	}
+	if (ItemPointerIsValid(&slot->tts_tid) && (z->row != NULL || z->author_known))
+		xmin = shown_xmin(z, true);
+	if (z->author_known && z->xmin != InvalidZXid)
+		cmin = z->cmin;
 	HeapTupleHeaderSetXmin(tuple->t_data, xmin);
 	HeapTupleHeaderSetXmax(tuple->t_data, InvalidTransactionId);
 	HeapTupleHeaderSetCmin(tuple->t_data, cmin);
@@ -638,4 +685,27 @@ ztts_form_row(TupleTableSlot *slot, TupleDesc desc, uint32 *len)
 	}
 	slot_getallattrs(slot);
 	return form_bytes(desc, slot->tts_values, slot->tts_isnull, CurrentMemoryContext, len);
+}
+
+/* ztts_name_author: See ztts.h. */
+void
+ztts_name_author(TupleTableSlot *slot)
+{
+	Assert(TTS_IS_ZHEAP(slot) && !TTS_EMPTY(slot));
+	((ZHeapSlot *) slot)->token = ZTTS_NAMES_AUTHOR;
+}
+
+/* ztts_stored: See ztts.h. */
+void
+ztts_stored(TupleTableSlot *slot, const char *row, Size len)
+{
+	Assert(TTS_IS_ZHEAP(slot) && !TTS_EMPTY(slot));
+	((ZHeapSlot *) slot)->token = ztuple_token(row, len);
+}
+
+/* ztts_shows: See ztts.h. */
+bool
+ztts_shows(TupleTableSlot *slot, const char *row, Size len)
+{
+	return !TTS_IS_ZHEAP(slot) || token_of((ZHeapSlot *) slot) == ztuple_token(row, len);
 }

@@ -42,6 +42,8 @@ typedef struct ZHeapSlot
 	bool		author_known;
 	ZXid		xmin;			/* 0 = visible to all */
 	CommandId	cmin;
+	TransactionId token;		/* what xmin shows (TOKEN-1); 0: not computed
+								 * yet; or ZTTS_NAMES_AUTHOR */
 	UndoPtr		author;			/* its undo record if xmin is not 0; Invalid =
 								 * not known */
 	ZXid		xmax;			/* locker or replacer of the version if the
@@ -77,6 +79,13 @@ ztid_real(const ItemPointerData *tid)
 	return real;
 }
 
+/*
+ * As the token of a slot: the server has filled it to ask whether our
+ * transaction has written the version, so xmin shows our id if it has
+ * (TOKEN-3). No row has this token.
+ */
+#define ZTTS_NAMES_AUTHOR	((TransactionId) 1)
+
 extern const TupleTableSlotOps TTSOpsZHeap;
 
 #define TTS_IS_ZHEAP(slot) ((slot)->tts_ops == &TTSOpsZHeap)
@@ -107,6 +116,7 @@ ztts_show(TupleTableSlot *slot, const char *row, uint32 len, BlockNumber block, 
 	z->xmin = InvalidZXid;
 	z->cmin = FirstCommandId;
 	z->xmax = InvalidZXid;
+	z->token = InvalidTransactionId;
 	z->chain_xid = chain_xid;
 	z->chain = chain;
 	z->relnumber = relnumber;
@@ -142,10 +152,39 @@ extern void ztts_set_chain(TupleTableSlot *slot, ZXid chain_xid, UndoPtr chain,
 extern void (*ztts_lookup_author_hook) (ZHeapSlot *slot);
 
 /*
- * ztts_forgotten_xmin_hook: returns the value of xmin for a version whose
- * author is not known any more. Set by zundo.c to a function of mvcc/.
+ * ztts_author_xid_hook: returns the id that xmin shows instead of the token, or
+ * InvalidTransactionId (TOKEN-3, TOKEN-4 in mvcc/). names_author: the caller
+ * asks whether our transaction has written the version. Set by zundo.c to a
+ * function of mvcc/.
  */
-extern TransactionId (*ztts_forgotten_xmin_hook) (const ZHeapSlot *slot);
+extern TransactionId (*ztts_author_xid_hook) (ZHeapSlot *slot, bool names_author);
+
+/*
+ * ztts_name_author: has xmin of the slot show our own id from now on if our
+ * transaction has written the version (TOKEN-3). Called after a store.
+ *
+ * ztts_stored: tells the slot that this row has been stored of its contents, so
+ * that xmin shows of the slot what a scan will show of the row (TOKEN-2). Needs
+ * to be called only where the bytes behind the header differ from those that
+ * the slot has, or would be formed with.
+ *
+ * ztts_differs: returns whether the slot has bytes of its own that are not
+ * those of row, which ztts_form_row has returned.
+ *
+ * ztts_shows: returns whether xmin of the slot shows the token of this row. For
+ * assertions.
+ */
+static inline bool
+ztts_differs(const TupleTableSlot *slot, const char *row)
+{
+	const ZHeapSlot *z = (const ZHeapSlot *) slot;
+
+	return TTS_IS_ZHEAP(slot) && z->row != NULL && z->row != row;
+}
+
+extern void ztts_name_author(TupleTableSlot *slot);
+extern void ztts_stored(TupleTableSlot *slot, const char *row, Size len);
+extern bool ztts_shows(TupleTableSlot *slot, const char *row, Size len);
 
 /*
  * ztts_form_row: returns the bytes of the row in any slot and sets *len.

@@ -21,7 +21,10 @@
 
 #include "access/detoast.h"
 #include "access/htup_details.h"
+#include "access/transam.h"
+#include "access/xlog.h"
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "tuple/ztuple.h"
 #include "utils/expandeddatum.h"
 
@@ -646,4 +649,24 @@ ztuple_to_heap(const char *row, Size len, TupleDesc desc, const char *relname, I
 	pfree(isnull);
 	pfree(values);
 	return tuple;
+}
+
+/*
+ * ztuple_token: See ztuple.h. The identifier of the database system makes the
+ * tokens of each one different, so that rows with the same token cannot be
+ * prepared elsewhere.
+ */
+TransactionId
+ztuple_token(const char *row, Size len)
+{
+	ZHeader		shape = zheader_get(row) & (ZH_NATTS_MASK | ZH_NULLS);
+	uint64		hash;
+	TransactionId token;
+
+	Assert(len >= ZTUPLE_HEADER_SIZE);
+	hash = hash_bytes_extended((const unsigned char *) row + ZTUPLE_HEADER_SIZE,
+							   (int) (len - ZTUPLE_HEADER_SIZE),
+							   hash_combine64(GetSystemIdentifier(), shape));
+	token = (TransactionId) (hash ^ (hash >> 32));
+	return TransactionIdIsNormal(token) ? token : token + FirstNormalTransactionId;
 }

@@ -293,6 +293,14 @@ ztuple_same_columns(const char *a, Size alen, const char *b, Size blen)
 }
 
 /*
+ * ztuple_token: returns what xmin shows of a row (TOKEN-1 in tuple/ztts.c): a
+ * hash of all bytes behind the header, never 0, 1 or 2. Of the header only the
+ * number of columns and the nulls bit count: the rest belongs to the row's
+ * place or to its locks.
+ */
+extern TransactionId ztuple_token(const char *row, Size len);
+
+/*
  * ztuple_deform: fills values and isnull for all columns of desc. By-reference
  * values point into the row, or into the palloc'd memory that it returns; NULL
  * if none is needed. Raises ztuple_corrupted with relname and tid.
