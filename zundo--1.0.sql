@@ -106,7 +106,8 @@ COMMENT ON FUNCTION zundo.stat_get_unclear_fetches() IS
 
 CREATE FUNCTION zundo.page_items(rel pg_catalog.regclass, block bigint,
         OUT lp int, OUT lp_state pg_catalog.text, OUT lp_off int, OUT room int, OUT len int, OUT natts int,
-        OUT slot int, OUT row_state pg_catalog.text, OUT flags pg_catalog.text[], OUT lock pg_catalog.text, OUT data pg_catalog.bytea)
+        OUT slot int, OUT row_state pg_catalog.text, OUT flags pg_catalog.text[], OUT lock pg_catalog.text,
+        OUT repeated bigint, OUT data pg_catalog.bytea)
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'zundo_page_items' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zundo.page_items(pg_catalog.regclass, bigint) IS

@@ -148,7 +148,7 @@ typedef struct ZNewRows
  * found from it (CLUSTER-6 in vacuum/).
  *
  * zheap_form_row: returns the row of the executor's slot for rel, toasted and
- * palloc'd.
+ * palloc'd, with space for a count behind it.
  *
  * zheap_insert_rows_as_of: inserts the rows and sets their tids.
  * zheap_delete_as_of: deletes the row at tid, which our transaction has

@@ -714,8 +714,8 @@ extern bool ztoast_keeps(Relation rel, ItemPointer tid, const char *old, Size ol
 
 /*
  * ztoast_row: returns the row of the executor's slot, palloc'd, with its large
- * values in the TOAST table. oldrow is the version, at otid, that it replaces,
- * or NULL. No buffer lock may be held.
+ * values in the TOAST table, and with space for a count behind it. oldrow is
+ * the version, at otid, that it replaces, or NULL. No buffer lock may be held.
  */
 extern char *ztoast_row(Relation rel, TupleTableSlot *slot, ItemPointer otid, const char *oldrow,
 						Size oldlen, ZcOptions options, uint32 *len);

@@ -37,7 +37,9 @@ inserts_frozen(Relation rel, ZcOptions options)
 
 /*
  * Returns the row of the executor's slot, toasted if need be; valid until the
- * slot changes or the memory context is reset.
+ * slot changes or the memory context is reset. A slot that holds a row of a
+ * table may pass on its count, which means nothing in a new row: no version
+ * comes before it.
  */
 static const char *
 form_new_row(Relation rel, TupleTableSlot *slot, ZcOptions options, uint32 *len)
@@ -50,7 +52,8 @@ form_new_row(Relation rel, TupleTableSlot *slot, ZcOptions options, uint32 *len)
 		row = ztoast_row(rel, slot, NULL, NULL, 0, options, len);
 		differs = TTS_IS_ZHEAP(slot);
 	}
-	ztuple_check_size(*len);
+	if (unlikely(*len > ztuple_max_size()))
+		ztuple_check_size(ztts_length(slot, row, *len));
 	if (unlikely(differs))
 		ztts_stored(slot, row, *len);
 	Assert(ztts_shows(slot, row, *len));	/* TOKEN-2 */
@@ -321,7 +324,7 @@ char *
 zheap_form_row(Relation rel, TupleTableSlot *slot, ZcOptions options, uint32 *len)
 {
 	const char *formed = form_new_row(rel, slot, options, len);
-	char	   *row = palloc(*len);
+	char	   *row = palloc(*len + ZTUPLE_MAX_COUNT);
 
 	copy_formed_row(row, formed, *len);
 	return row;

@@ -540,8 +540,8 @@ was_replaced(const LockSearch *search, Buffer buf)
 	if (likely(search->found == NULL))
 		return false;
 	Assert(ItemIdIsNormal(lp));
-	return !ztuple_same_columns(search->found, search->found_length,
-								zpage_row(page, lp), zpage_row_length(page, lp));
+	return !ztuple_same_bytes(search->found, search->found_length,
+							  zpage_row(page, lp), zpage_row_length(page, lp));
 }
 
 /* Returns TM_Updated, with *tmfd filled, for a row that was replaced. */

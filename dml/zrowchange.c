@@ -85,14 +85,14 @@ compare_keys(RowChange *u)
 	Replacement *new = u->replacement;
 	const Bitmapset *keyed = new->columns->keyed;
 	Relation	rel = u->writer.rel;
-	ZUpdatedRow stored = {rel, &u->tid, u->oldrow, u->oldlen, new->row, new->len};
+	ZUpdatedRow stored = {rel, &u->tid, u->oldrow, u->oldlen, new->row, new->bare_len};
 
 	bool		new_keys = zcolumns_differ(&stored, keyed);
 
 	new->new_content = new_keys || zcolumns_differ(&stored, new->columns->entered);
 	if (!new->new_content)
 		return;
-	if (!zcolumns_fit_entry(rel, new->columns->entered, new->row, new->len))
+	if (!zcolumns_fit_entry(rel, new->columns->entered, new->row, new->bare_len))
 	{
 		new->in_place = false;
 		return;
@@ -100,7 +100,7 @@ compare_keys(RowChange *u)
 	if (!new_keys)
 		return;
 	if (zcolumns_some_external(rel, keyed, u->oldrow, u->oldlen) ||
-		zcolumns_some_external(rel, keyed, new->row, new->len))
+		zcolumns_some_external(rel, keyed, new->row, new->bare_len))
 		new->in_place = false;
 	else
 		new->new_keys = true;

@@ -14,7 +14,8 @@ typedef struct Replacement
 {
 	char	   *row;			/* the header names no slot until it is
 								 * applied */
-	uint32		len;
+	uint32		len;			/* with its count; valid on TM_Ok (TOKEN-5) */
+	uint32		bare_len;		/* without a count; space for one follows */
 	bool		toasted;
 	const char *values;			/* the row before toasting, for comparison:
 								 * toasting may move values that have not

@@ -135,6 +135,7 @@ zrowwrite_update(RowChange *u)
 	if (change.stale_keys)
 		change.shape |= ZH_STALE_KEYS;
 	zheader_set(new->row, change.shape);
+	Assert(!ztuple_same_bytes(u->oldrow, u->oldlen, new->row, new->len));	/* TOKEN-5 */
 	change.row = new->row;
 	change.row_length = new->len;
 	zdelta_compute(u->oldrow + ZTUPLE_HEADER_SIZE, u->oldlen - ZTUPLE_HEADER_SIZE,
@@ -244,6 +245,7 @@ zrowwrite_move(RowChange *u, const ZNewPlace *place)
 	int			header_length;
 
 	Assert(zc_buffer_exclusive(u->buf) && zc_buffer_exclusive(place->buf));
+	Assert(!ztuple_same_bytes(u->oldrow, u->oldlen, new->row, new->len));	/* TOKEN-5 */
 	if (!same)
 	{
 		zvismap_clear(rel, u->buf);

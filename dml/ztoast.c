@@ -52,7 +52,7 @@ ztoast_keeps(Relation rel, ItemPointer tid, const char *old, Size oldlen, const 
 
 /*
  * Moves values of PLAIN columns out of line, largest first, until the row fits.
- * A row of heap may be 8160 bytes wide, one of zheap 8084: a row between these
+ * A row of heap may be 8160 bytes wide, one of zheap 8076: a row between these
  * sizes would otherwise be refused although heap holds it. Values of types that
  * are never toasted stay, since functions of these types may rely on that. Does
  * nothing without a TOAST table.
@@ -115,7 +115,7 @@ ztoast_row(Relation rel, TupleTableSlot *slot, ItemPointer otid, const char *old
 	if (ztuple_size_any(desc, values, isnull) <= HEAP_ROW_BYTES(desc->natts))
 		move_plain_out(rel, values, isnull, options);
 	*len = ztuple_size(desc, values, isnull);
-	row = palloc(*len);
+	row = palloc(*len + ZTUPLE_MAX_COUNT);
 	ztuple_form(desc, values, isnull, row, *len);
 	return row;
 }

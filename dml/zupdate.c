@@ -55,19 +55,20 @@ make_space_in_place(RowChange *u)
 static void
 form_replacement(Relation rel, TupleTableSlot *slot, Replacement *new)
 {
-	const char *formed = ztts_form_row(slot, RelationGetDescr(rel), &new->len);
+	const char *formed = ztts_form_row(slot, RelationGetDescr(rel), &new->bare_len);
 
-	new->row = palloc(new->len);
-	memcpy(new->row, formed, new->len);
+	new->bare_len = ztts_length(slot, formed, new->bare_len);
+	new->row = palloc(new->bare_len + ZTUPLE_MAX_COUNT);
+	memcpy(new->row, formed, new->bare_len);
 	zheader_set(new->row, zheader_get(formed) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
 	new->toasted = false;
 	new->values = new->row;
-	new->values_len = new->len;
+	new->values_len = new->bare_len;
 	new->columns = NULL;
 	new->evaluated = NULL;
 	new->evaluations = 0;
-	if (!ztoast_needed(rel, zheader_get(new->row), new->len, 0))
-		ztuple_check_size(new->len);
+	if (!ztoast_needed(rel, zheader_get(new->row), new->bare_len, 0))
+		ztuple_check_size(new->bare_len);
 }
 
 /* Returns whether the new row must go through the toaster. */
@@ -77,8 +78,8 @@ must_toast(const RowChange *u)
 	Relation	rel = u->writer.rel;
 	const Replacement *new = u->replacement;
 
-	return ztoast_needed(rel, zheader_get(new->row), new->len, zheader_get(u->oldrow)) &&
-		!ztoast_keeps(rel, (ItemPointer) &u->tid, u->oldrow, u->oldlen, new->row, new->len);
+	return ztoast_needed(rel, zheader_get(new->row), new->bare_len, zheader_get(u->oldrow)) &&
+		!ztoast_keeps(rel, (ItemPointer) &u->tid, u->oldrow, u->oldlen, new->row, new->bare_len);
 }
 
 /*
@@ -101,7 +102,7 @@ toast_replacement(RowChange *u, TupleTableSlot *slot)
 	LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
 	zrollback_note_page(rel, zrowchange_block(u));
 	new->row = ztoast_row(rel, slot, &u->tid, u->oldrow, u->oldlen,
-						  u->writer.decoded ? 0 : TABLE_INSERT_NO_LOGICAL, &new->len);
+						  u->writer.decoded ? 0 : TABLE_INSERT_NO_LOGICAL, &new->bare_len);
 	new->toasted = true;
 	zwriter_reserve(&u->writer);
 }
@@ -160,6 +161,7 @@ acquire_for_update(RowChange *u, TupleTableSlot *slot, Snapshot snapshot, Snapsh
 				elog(ERROR, "row was changed while its values were put out of line");
 			return result;
 		}
+		new->len = ztuple_repeat(new->row, new->bare_len, u->oldrow, u->oldlen);	/* TOKEN-5 */
 		if (!new->toasted)
 			u->locked |= u->state.own_lock;
 

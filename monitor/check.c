@@ -33,9 +33,10 @@
  *	CHAIN-12	a chain has at most one open LOCK above its committed records,
  *				and only that of an inline slot (TAG-2).
  *	ROW-1	a row has no more columns than its table.
- *	ROW-2	a row's columns can be read and fill it exactly. ROW-1 and ROW-2 do
- *			not hold for a row of an aborted transaction, which may have added
- *			columns to the table: it is undone before anybody reads it.
+ *	ROW-2	a row's columns can be read, and fill it up to its count. ROW-1 and
+ *			ROW-2 do not hold for a row of an aborted transaction, which may
+ *			have added columns to the table: it is undone before anybody reads
+ *			it.
  *	LOG-1	every record of an undo log can be read up to the insert position.
  *	LOG-2	the meta page and the map pages of zundo.undo_log are sound, both
  *		copies, and fit the extents' first pages.
@@ -438,8 +439,9 @@ read_row(Check *check, OffsetNumber off, const char *row, int len, int natts)
 	else if ((bad = zdeform_columns(&deform, check->desc, natts, check->values,
 									check->isnull)) != 0)
 		fault(check, "ROW-2", off, "column %d reaches beyond the end of the row", bad);
-	else if (deform.off != (uint32) len)
-		fault(check, "ROW-2", off, "the columns take %u of the row's %d bytes", deform.off, len);
+	else if (!ztuple_count_ok(row + deform.off, len - deform.off))
+		fault(check, "ROW-2", off, "the columns take %u of the row's %d bytes, and the others are "
+			  "not a count of repetitions", deform.off, len);
 	if (scratch != NULL)
 		pfree(scratch);
 }

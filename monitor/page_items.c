@@ -86,11 +86,25 @@ header_flags(ZHeader h)
 }
 
 /*
+ * Returns how often in succession the row was updated to the bytes that it had
+ * before (TOKEN-5). Sets *null if that cannot be read.
+ */
+static Datum
+repetitions(Relation rel, const char *row, int len, bool *null)
+{
+	int			bad;
+	Size		bare_len = ztuple_length(row, len, RelationGetDescr(rel), &bad);
+
+	*null = (bare_len == 0);
+	return *null ? (Datum) 0 : Int64GetDatum(ztuple_count(row + bare_len, len - bare_len));
+}
+
+/*
  * Fills the columns of page_items from len on, for an LP_NORMAL line pointer.
  * Leaves them null if the line pointer leads outside of the page.
  */
 static void
-fill_row_columns(Page page, ItemId lp, Datum *values, bool *nulls)
+fill_row_columns(Relation rel, Page page, ItemId lp, Datum *values, bool *nulls)
 {
 	static const char *const locks[] = {NULL, "key share", "share", "no key update", "update"};
 	const char *row = zpage_row(page, lp);
@@ -104,7 +118,7 @@ fill_row_columns(Page page, ItemId lp, Datum *values, bool *nulls)
 		return;					/* zundo.check reports it */
 	h = zheader_get(row);
 	len = Max(Min(zpage_row_length(page, lp), room), 0);
-	memset(nulls + 4, false, 7 * sizeof(bool));
+	memset(nulls + 4, false, 8 * sizeof(bool));
 	values[4] = Int32GetDatum(len);
 	values[5] = Int32GetDatum(ZH_NATTS(h));
 	values[6] = Int32GetDatum(ZH_SLOT(h));
@@ -113,10 +127,11 @@ fill_row_columns(Page page, ItemId lp, Datum *values, bool *nulls)
 	nulls[9] = (ZH_LOCK(h) == 0 || ZH_LOCK(h) >= (int) lengthof(locks));
 	if (!nulls[9])
 		values[9] = CStringGetTextDatum(locks[ZH_LOCK(h)]);
+	values[10] = repetitions(rel, row, len, &nulls[10]);
 	data = palloc(VARHDRSZ + len);
 	SET_VARSIZE(data, VARHDRSZ + len);
 	memcpy(VARDATA(data), row, len);
-	values[10] = PointerGetDatum(data);
+	values[11] = PointerGetDatum(data);
 }
 
 /*
@@ -139,8 +154,8 @@ zundo_page_items(PG_FUNCTION_ARGS)
 		for (OffsetNumber off = FirstOffsetNumber; off <= PageGetMaxOffsetNumber(page); off++)
 		{
 			ItemId		lp = PageGetItemId(page, off);
-			Datum		values[11] = {0};
-			bool		nulls[11];
+			Datum		values[12] = {0};
+			bool		nulls[12];
 
 			memset(nulls, true, sizeof(nulls));
 			memset(nulls, false, 2 * sizeof(bool));
@@ -151,7 +166,7 @@ zundo_page_items(PG_FUNCTION_ARGS)
 				nulls[2] = nulls[3] = false;
 				values[2] = Int32GetDatum(ItemIdGetOffset(lp));
 				values[3] = Int32GetDatum(ItemIdGetLength(lp));
-				fill_row_columns(page, lp, values, nulls);
+				fill_row_columns(rel, page, lp, values, nulls);
 			}
 			else if (ItemIdIsRedirected(lp))
 			{

@@ -415,7 +415,7 @@ satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snapshot)
 	if (!version.found)
 		return false;
 	/* a virtual slot has no bytes to compare */
-	return z->row == NULL || ztuple_same_columns(z->row, z->len, version.row, version.len);
+	return z->row == NULL || ztuple_same_bytes(z->row, z->len, version.row, version.len);
 }
 
 /*

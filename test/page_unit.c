@@ -500,7 +500,8 @@ zundo_test_pages(PG_FUNCTION_ARGS)
 		memset(&m->block, 0, BLCKSZ);
 		CHECK(!zpage_is_valid((Page) m->block.data));
 		zpage_init((Page) m->block.data);
-		CHECK(zpage_hole((Page) m->block.data) == (int) (ztuple_max_size() + sizeof(ItemIdData)));
+		CHECK(zpage_hole((Page) m->block.data) ==
+			  (int) (ztuple_max_size() + ZTUPLE_MAX_COUNT + sizeof(ItemIdData)));
 		for (int i = 0; i < 150; i++)
 			page_step(m);
 	}

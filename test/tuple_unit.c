@@ -5,11 +5,10 @@
  *	zundo_test_deltas(seed int, rounds int) returns bigint
  *
  * Each compares random cases with a simple model and returns their number; a
- * mismatch is an ERROR.
- * Rules: TUPLE-1, TUPLE-2, TUPLE-3, TUPLE-4, TTS-1, TTS-2, TTS-3, HEADER-1,
- * HEADER-2 (rows); DELTA-1, DELTA-2, DELTA-3 (deltas); DECODE-4 (layouts).
- * The tested bytes are in allocations of exactly their size, so that a memory
- * checker notices any read past them.
+ * mismatch is an ERROR. Rules: TUPLE-1, TUPLE-2, TUPLE-3, TUPLE-4, TTS-1,
+ * TTS-2, TTS-3, HEADER-1, HEADER-2, TOKEN-5 (rows); DELTA-1, DELTA-2, DELTA-3
+ * (deltas); DECODE-4 (layouts). The tested bytes are in allocations of exactly
+ * their size, so that a memory checker notices any read past them.
  */
 #include "unit.h"
 
@@ -30,7 +29,15 @@ PG_FUNCTION_INFO_V1(zundo_test_deltas);
 
 /* ---- rows ---- */
 
+/* Returns a copy of the bytes in an allocation of exactly their number. */
+static char *
+exact_copy(const char *bytes, Size len)
+{
+	return memcpy(palloc(Max(len, 1)), bytes, len);
+}
+
 #define MAX_COLUMNS 60
+#define DELTA_MAX	600
 
 static const Oid column_types[] = {
 	INT2OID, INT4OID, INT8OID, FLOAT4OID, FLOAT8OID, BOOLOID, CHAROID, TEXTOID, BYTEAOID,
@@ -345,6 +352,152 @@ test_slots(TestRow *t)
 	ExecDropSingleTupleTableSlot(slot);
 }
 
+static void test_delta(const char *old, Size old_len, const char *new, Size new_len);
+static HeapTuple heap_by_layout(const ZLayout *layout, const char *row, Size len);
+
+/*
+ * Returns the row with n more bytes, of which the last is not 0, in an
+ * allocation of exactly its size. What these bytes stand for becomes *count.
+ */
+static char *
+counted_row(const TestRow *t, Size n, uint64 *count)
+{
+	char	   *row = palloc(t->len + n);
+
+	memcpy(row, t->row, t->len);
+	random_bytes(row + t->len, n);
+	for (Size i = 0; i < n; i++)
+		if (pick(3) == 0)
+			row[t->len + i] = (char) 0xFF;
+	if (n > 0 && row[t->len + n - 1] == 0)
+		row[t->len + n - 1] = 1;
+	*count = 0;
+	for (Size i = 0; i < n; i++)
+		*count |= (uint64) (uint8) row[t->len + i] << (8 * i);
+	return row;
+}
+
+/*
+ * Reads a row with a count in all ways: the count must not be taken for data.
+ */
+static void
+read_counted(TestRow *t, char *row, Size len)
+{
+	Datum		values[MAX_COLUMNS];
+	bool		isnull[MAX_COLUMNS];
+	HeapTuple	expected = ztuple_to_heap(t->row, t->len, t->desc, NULL, NULL);
+	HeapTuple	tuple = ztuple_to_heap(row, len, t->desc, NULL, NULL);
+	char	   *bytes = palloc(zlayout_max_size(t->desc));
+	char	   *end = zlayout_put(bytes, t->desc);
+	ZLayout    *layout = palloc(sizeof(ZLayout));
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(t->desc, &TTSOpsZHeap);
+	TupleTableSlot *copy = MakeSingleTupleTableSlot(t->desc, &TTSOpsZHeap);
+	ItemPointerData tid;
+	const char *form;
+	uint32		form_len;
+
+	for (int i = 0; i < t->desc->natts; i++)
+		values[i] = ztuple_getattr(row, len, t->desc, i + 1, &isnull[i], NULL, NULL);
+	check_values(t, values, isnull);
+	CHECK(tuple->t_len == expected->t_len &&
+		  memcmp(tuple->t_data, expected->t_data, tuple->t_len) == 0);
+	CHECK(zlayout_get(bytes, end, layout) == end);
+	tuple = heap_by_layout(layout, row, len);
+	CHECK(tuple != NULL && tuple->t_len == expected->t_len &&
+		  memcmp(tuple->t_data->t_bits, expected->t_data->t_bits,
+				 tuple->t_len - SizeofHeapTupleHeader) == 0);
+
+	ItemPointerSet(&tid, 7, 9);
+	ztts_store_borrowed(slot, row, len, &tid, InvalidOid);
+	ExecCopySlot(copy, slot);
+	for (int i = 0; i < 2; i++)
+	{
+		check_slot(t, slot);
+		form = ztts_form_row(slot, t->desc, &form_len);
+		CHECK(form_len == len && memcmp(form, row, len) == 0);
+		CHECK(ztts_length(slot, form, form_len) == t->len);
+		ExecMaterializeSlot(slot);
+	}
+	form = ztts_form_row(copy, t->desc, &form_len);
+	CHECK(form_len == len && ztts_length(copy, form, form_len) == t->len);
+	ExecForceStoreHeapTuple(ExecCopySlotHeapTuple(slot), copy, true);
+	for (int i = 0; i < 2; i++)
+	{
+		form = ztts_form_row(copy, t->desc, &form_len);
+		CHECK(form_len == t->len && ztts_length(copy, form, form_len) == t->len);
+		ExecMaterializeSlot(copy);
+	}
+	ExecDropSingleTupleTableSlot(copy);
+	ExecDropSingleTupleTableSlot(slot);
+}
+
+/*
+ * Repeats a row that has a random count, and one that has other columns; reads
+ * it; damages its count.
+ */
+static void
+test_count(TestRow *t)
+{
+	Size		n = pick(2) == 0 ? pick(3) : pick(ZTUPLE_MAX_COUNT);
+	uint64		count;
+	char	   *old = counted_row(t, n, &count);
+	char	   *new = palloc(t->len + ZTUPLE_MAX_COUNT);
+	Size		new_len;
+	int			bad;
+	char	   *other;
+
+	memcpy(new, t->row, t->len);
+	new_len = ztuple_repeat(new, t->len, old, t->len + n);
+	CHECK(memcmp(new, t->row, t->len) == 0);
+	CHECK(ztuple_count_ok(new + t->len, new_len - t->len));
+	CHECK(ztuple_count(new + t->len, new_len - t->len) == count + 1);
+	CHECK(!ztuple_same_bytes(old, t->len + n, new, new_len));
+	CHECK(ztuple_length(old, t->len + n, t->desc, &bad) == t->len);
+	CHECK(ztuple_length(new, new_len, t->desc, &bad) == t->len);
+	if (new_len <= DELTA_MAX)
+		test_delta(old + ZTUPLE_HEADER_SIZE, t->len + n - ZTUPLE_HEADER_SIZE,
+				   new + ZTUPLE_HEADER_SIZE, new_len - ZTUPLE_HEADER_SIZE);
+	read_counted(t, exact_copy(new, new_len), new_len);
+
+	/* other columns, or another shape: no repetition */
+	other = exact_copy(old, t->len + n);
+	if (t->len > ZTUPLE_HEADER_SIZE && pick(2) == 0)
+		other[ZTUPLE_HEADER_SIZE + pick(t->len - ZTUPLE_HEADER_SIZE)] ^= (char) (1 << pick(8));
+	else
+		zheader_set(other, zheader_get(other) ^ (pick(2) == 0 ? ZH_NULLS : 1));
+	CHECK(ztuple_repeat(new, t->len, other, t->len + n) == t->len);
+	CHECK(!ztuple_same_bytes(other, t->len + n, new, t->len));
+
+	/* a count that is too long, or ends with 0 */
+	other = palloc(t->len + ZTUPLE_MAX_COUNT + 1);
+	memcpy(other, t->row, t->len);
+	memset(other + t->len, 1, ZTUPLE_MAX_COUNT + 1);
+	CHECK(ztuple_length(other, t->len + ZTUPLE_MAX_COUNT + 1, t->desc, &bad) == 0);
+	CHECK(bad == ZTUPLE_COUNT);
+	other[t->len + n] = 0;
+	CHECK(ztuple_length(other, t->len + n + 1, t->desc, &bad) == 0 && bad == ZTUPLE_COUNT);
+}
+
+/* Counts from none to more than two bytes hold, one by one. */
+static void
+test_counting(TestRow *t)
+{
+	char	   *rows[2];
+	Size		len = t->len;
+
+	for (int i = 0; i < 2; i++)
+	{
+		rows[i] = palloc(t->len + ZTUPLE_MAX_COUNT);
+		memcpy(rows[i], t->row, t->len);
+	}
+	for (uint64 i = 1; i < 70000; i++)
+	{
+		len = ztuple_repeat(rows[i & 1], t->len, rows[(i & 1) ^ 1], len);
+		CHECK(len == t->len + (i < 0x100 ? 1 : i < 0x10000 ? 2 : 3));
+		CHECK(ztuple_count(rows[i & 1] + t->len, len - t->len) == i);
+	}
+}
+
 /* Packs and unpacks a compact header; a cut one must be refused. */
 static void
 test_headers(void)
@@ -438,7 +591,7 @@ test_layout(TestRow *t)
 
 /*
  * zundo_test_tuples(seed, rounds): in each round forms one random row, deforms
- * it in all ways, damages it, and stores it in slots.
+ * it in all ways, damages it, stores it in slots, and repeats it.
  */
 Datum
 zundo_test_tuples(PG_FUNCTION_ARGS)
@@ -457,6 +610,9 @@ zundo_test_tuples(PG_FUNCTION_ARGS)
 		test_deform(t);
 		test_slots(t);
 		test_layout(t);
+		test_count(t);
+		if (unit.round == 0)
+			test_counting(t);
 		test_headers();
 		for (int i = 0; i < 5; i++)
 			test_damage(t);
@@ -468,15 +624,7 @@ zundo_test_tuples(PG_FUNCTION_ARGS)
 
 /* ---- deltas ---- */
 
-#define DELTA_MAX	600
 #define GUARD		16
-
-/* Returns a copy of the bytes in an allocation of exactly their number. */
-static char *
-exact_copy(const char *bytes, Size len)
-{
-	return memcpy(palloc(Max(len, 1)), bytes, len);
-}
 
 /* The form of a delta, and the bytes to which it is applied. */
 typedef struct DeltaCase

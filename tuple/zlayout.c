@@ -242,7 +242,7 @@ place_columns(const ZLayout *layout, const Columns *columns, char *dst, uint16 *
 		off += size;
 		p += size;
 	}
-	return p == columns->end ? off : 0;
+	return ztuple_count_ok(p, columns->end - p) ? off : 0;
 }
 
 /* zlayout_tuple_size: See zlayout.h. */

@@ -81,6 +81,7 @@ own_copy(ZHeapSlot *z, const char *row, uint32 len)
 	}
 	else
 		memmove(z->own, row, len);
+	z->own_formed = false;
 	set_row(z, z->own, len);
 }
 
@@ -114,6 +115,7 @@ own_form(ZHeapSlot *z, Datum *values, const bool *isnull)
 		pfree(z->own);
 	z->own = bytes;
 	z->own_size = len;
+	z->own_formed = true;
 	set_row(z, bytes, len);
 }
 
@@ -141,6 +143,7 @@ own_form_of_other(ZHeapSlot *z, Datum *values, const bool *isnull)
 	ztuple_form(desc, flat, isnull, z->own, size);
 	if (flat != values)
 		pfree(flat);
+	z->own_formed = true;
 	set_row(z, z->own, size);
 }
 
@@ -205,6 +208,7 @@ ztts_init(TupleTableSlot *slot)
 	z->len = 0;
 	z->own = NULL;
 	z->own_size = 0;
+	z->own_formed = false;
 	z->scratch = NULL;
 	z->scratch_size = 0;
 	z->scratch_extra = -1;
@@ -708,4 +712,24 @@ bool
 ztts_shows(TupleTableSlot *slot, const char *row, Size len)
 {
 	return !TTS_IS_ZHEAP(slot) || token_of((ZHeapSlot *) slot) == ztuple_token(row, len);
+}
+
+/*
+ * ztts_length: See ztts.h. Reads the columns of stored rows only: what the slot
+ * itself has formed has no count.
+ */
+uint32
+ztts_length(TupleTableSlot *slot, const char *row, uint32 len)
+{
+	ZHeapSlot  *z = (ZHeapSlot *) slot;
+	Size		length;
+	int			bad;
+
+	if (!TTS_IS_ZHEAP(slot) || row != z->row || (row == z->own && z->own_formed))
+		return len;
+	Assert(len == z->len);
+	length = ztuple_length(row, len, slot->tts_tupleDescriptor, &bad);
+	if (unlikely(length == 0))
+		slot_corrupted(slot, bad);
+	return length;
 }

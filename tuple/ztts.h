@@ -25,6 +25,8 @@ typedef struct ZHeapSlot
 	uint32		len;
 	char	   *own;			/* own storage (tts_mcxt), grown as needed */
 	uint32		own_size;
+	bool		own_formed;		/* 'own' was formed from values, so it has no
+								 * count */
 	char	   *scratch;		/* for ZDeform */
 	Size		scratch_size;
 	int32		scratch_extra;	/* needed beyond the row's length; 0 = none at
@@ -189,8 +191,13 @@ extern bool ztts_shows(TupleTableSlot *slot, const char *row, Size len);
 /*
  * ztts_form_row: returns the bytes of the row in any slot and sets *len.
  * These are the slot's own bytes if it is a TTSOpsZHeap slot whose row has all
- * columns of desc, else a row that is formed in palloc'd memory.
+ * columns of desc, with its count if it has one; else a row that is formed in
+ * palloc'd memory.
+ *
+ * ztts_length: returns the length, without its count, of a row that
+ * ztts_form_row has returned for this slot. Raises ERRCODE_DATA_CORRUPTED.
  */
 extern const char *ztts_form_row(TupleTableSlot *slot, TupleDesc desc, uint32 *len);
+extern uint32 ztts_length(TupleTableSlot *slot, const char *row, uint32 len);
 
 #endif

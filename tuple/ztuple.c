@@ -30,7 +30,8 @@
 
 /*
  * Space for one row on an empty page: all but the page header, a line pointer,
- * the slots and the trailer.
+ * the slots and the trailer. A row that fits keeps fitting, however often it is
+ * repeated (TOKEN-5).
  */
 #define EMPTY_PAGE_ROOM	(BLCKSZ - 24 - 4 - 4 * 16 - 16)
 
@@ -54,6 +55,8 @@ ztuple_corrupted(const char *relname, ItemPointer tid, int attno)
 			 : errmsg("corrupted zheap row"),
 			 attno > 0
 			 ? errdetail("Column %d reaches beyond the end of the row.", attno)
+			 : attno == ZTUPLE_COUNT
+			 ? errdetail("The bytes behind its columns are not a count of repetitions.")
 			 : errdetail("The row header is not valid."),
 			 relname != NULL ? errhint("Run SELECT * FROM zundo.check('%s').", relname) : 0));
 	pg_unreachable();
@@ -180,7 +183,7 @@ Size
 ztuple_max_size(void)
 {
 	StaticAssertStmt(EMPTY_PAGE_ROOM <= MaxHeapTupleSize, "heap must be able to hold our rows");
-	return EMPTY_PAGE_ROOM;
+	return EMPTY_PAGE_ROOM - ZTUPLE_MAX_COUNT;
 }
 
 /* Writes the bytes of a by-value datum to p. */
@@ -536,6 +539,90 @@ ztuple_getattr(const char *row, Size len, TupleDesc desc, int attno, bool *isnul
 		}
 		p += size;
 	}
+}
+
+/* ---- counts of repetitions ---- */
+
+/* ztuple_count: See ztuple.h. */
+uint64
+ztuple_count(const char *p, Size n)
+{
+	uint64		count = 0;
+
+	Assert(n <= ZTUPLE_MAX_COUNT);
+	while (n > 0)
+		count = count << 8 | (uint8) p[--n];
+	return count;
+}
+
+/*
+ * ztuple_length: See ztuple.h. Walks over the columns without forming their
+ * values.
+ */
+Size
+ztuple_length(const char *row, Size len, TupleDesc desc, int *bad)
+{
+	ZDeform		d;
+	ZHeader		h;
+	const bits8 *bits;
+	const char *p;
+	const char *end = row + len;
+
+	*bad = 0;
+	if (!zdeform_start(&d, row, len, NULL))
+		return 0;
+	h = zheader_get(row);
+	if (ZH_NATTS(h) > desc->natts)
+		return 0;
+	bits = (h & ZH_NULLS) ? (const bits8 *) row + ZTUPLE_HEADER_SIZE : NULL;
+	p = row + d.off;
+	for (int i = 0; i < ZH_NATTS(h); i++)
+	{
+		int			attlen = zc_attr(desc, i)->attlen;
+		Size		size = attlen;
+
+		if (bits != NULL && (bits[i >> 3] & (1 << (i & 7))) == 0)
+			continue;
+		if (attlen <= 0)
+			size = unfixed_length(attlen, p, end);
+		if (size == 0 || size > (Size) (end - p))
+		{
+			*bad = i + 1;
+			return 0;
+		}
+		p += size;
+	}
+	if (!ztuple_count_ok(p, end - p))
+	{
+		*bad = ZTUPLE_COUNT;
+		return 0;
+	}
+	return p - row;
+}
+
+/*
+ * ztuple_repeat: See ztuple.h. If both rows begin with the new one's bytes, the
+ * columns of both end there, since each column's length follows from its bytes.
+ * The count goes up to 2^64; no row lives to see it begin again.
+ */
+Size
+ztuple_repeat(char *row, Size len, const char *old, Size oldlen)
+{
+	const ZHeader shape = ZH_NATTS_MASK | ZH_NULLS;
+	Size		end = len;
+
+	if (oldlen - len > ZTUPLE_MAX_COUNT ||
+		((zheader_get(row) ^ zheader_get(old)) & shape) != 0 ||
+		memcmp(row + ZTUPLE_HEADER_SIZE, old + ZTUPLE_HEADER_SIZE, len - ZTUPLE_HEADER_SIZE) != 0)
+		return len;
+	memcpy(row + len, old + len, oldlen - len);
+	for (; end < oldlen; end++)
+		if (++row[end] != 0)
+			return oldlen;
+	if (end - len == ZTUPLE_MAX_COUNT)
+		end = len;
+	row[end] = 1;
+	return end + 1;
 }
 
 /*

@@ -1,9 +1,9 @@
 /*
  * tuple/ztuple.h - the row format: 5-byte header, null bitmap, unaligned
- * columns.
+ * columns, count of repetitions.
  *
  * A row is:	header (5 bytes) | null bitmap ((natts+7)/8 bytes, only if
- *				ZH_NULLS) | columns without padding.
+ *				ZH_NULLS) | columns without padding | count (TOKEN-5 in dml/).
  *
  * Header bits (40, little endian, by memcpy):
  *	0-10 natts | 11-19 slot (0 = visible to all) | 20 nulls | 21 external |
@@ -14,6 +14,12 @@
  * order. A varlena has a 1-byte header where the value is short enough and the
  * column's storage allows that, else a 4-byte header; external TOAST pointers
  * stay as they are. A cstring includes its final 0.
+ *
+ * The count says how often in succession the row was updated to the bytes that
+ * it had before. It is a little-endian integer of up to 8 bytes, the last of
+ * which is not 0; a row that was not repeated has none. Nothing but the end of
+ * the row says where it ends, and nothing but the number of columns in the
+ * header where it begins.
  */
 #ifndef ZUNDO_ZTUPLE_H
 #define ZUNDO_ZTUPLE_H
@@ -24,6 +30,7 @@
 #include "executor/tuptable.h"
 
 #define ZTUPLE_HEADER_SIZE	5
+#define ZTUPLE_MAX_COUNT	8	/* bytes */
 
 typedef uint64 ZHeader;			/* the low 40 bits are the header */
 
@@ -168,18 +175,54 @@ extern Size ztuple_size_any(TupleDesc desc, Datum *values, const bool *isnull);
  * ztuple_size_shared: does the same without changing the array: if a value has
  * to be replaced, *values becomes a palloc'd copy of the array.
  *
- * ztuple_check_size: raises ERRCODE_PROGRAM_LIMIT_EXCEEDED if len exceeds
- * ztuple_max_size().
+ * ztuple_check_size: raises ERRCODE_PROGRAM_LIMIT_EXCEEDED if len, the length
+ * of a row without its count, exceeds ztuple_max_size().
  */
 extern Size ztuple_size_shared(TupleDesc desc, Datum **values, const bool *isnull);
 extern void ztuple_check_size(Size len);
 
 /*
- * ztuple_max_size: returns the length of the largest row that fits on a page.
- * heap can store a row of that length too, so that ALTER TABLE ... SET ACCESS
- * METHOD works in both directions.
+ * ztuple_max_size: returns the length of the largest row without a count: with
+ * the longest count it still fits on an empty page. heap can store a row of
+ * that length too, so that ALTER TABLE ... SET ACCESS METHOD works in both
+ * directions.
  */
 extern Size ztuple_max_size(void);
+
+/* ---- counts of repetitions ---- */
+
+#define ZTUPLE_COUNT	(-1)	/* the "column" of a damaged count */
+
+/*
+ * ztuple_count_ok: returns whether the n bytes at p, which are those behind the
+ * last column of a row, are none, or a count.
+ */
+static inline bool
+ztuple_count_ok(const char *p, Size n)
+{
+	return n == 0 || (n <= ZTUPLE_MAX_COUNT && p[n - 1] != 0);
+}
+
+/*
+ * ztuple_count: returns the number that the n bytes of a count stand for.
+ */
+extern uint64 ztuple_count(const char *p, Size n);
+
+/*
+ * ztuple_length: returns the length of the row without its count. If the row is
+ * damaged, returns 0 and sets *bad to what ztuple_corrupted takes: a column's
+ * number, 0, or ZTUPLE_COUNT if what is behind the last column is no count.
+ */
+extern Size ztuple_length(const char *row, Size len, TupleDesc desc, int *bad);
+
+/*
+ * ztuple_repeat: prepares 'row' to replace 'old'. 'row' has len bytes, without
+ * a count, and space for ZTUPLE_MAX_COUNT more. If the old row has the same
+ * columns, byte for byte, appends a count that is one more than that of the old
+ * row. Returns the length of the row, which differs from the old one in any
+ * case (TOKEN-5).
+ */
+extern Size ztuple_repeat(char *row, Size len, const char *old, Size oldlen);
 
 /*
  * The state of deforming one row. Columns are read from left to right on
@@ -256,8 +299,8 @@ zdeform_byval(const char *p, int attlen)
 
 /*
  * ztuple_corrupted: raises ERRCODE_DATA_CORRUPTED for column attno of the row
- * at tid, or for its header if attno is 0. relname and tid are NULL if not
- * known.
+ * at tid, for its header if attno is 0, or for its count if attno is
+ * ZTUPLE_COUNT. relname and tid are NULL if not known.
  */
 extern void ztuple_corrupted(const char *relname, ItemPointer tid,
 							 int attno) zc_noreturn pg_attribute_cold;
@@ -280,11 +323,11 @@ extern bool ztuple_same_external(TupleDesc desc, const char *a, Size alen, const
 								 const char *relname, ItemPointer tid);
 
 /*
- * ztuple_same_columns: returns whether two rows have the same columns, byte for
- * byte.
+ * ztuple_same_bytes: returns whether two rows have the same columns, byte for
+ * byte, and the same count.
  */
 static inline bool
-ztuple_same_columns(const char *a, Size alen, const char *b, Size blen)
+ztuple_same_bytes(const char *a, Size alen, const char *b, Size blen)
 {
 	const ZHeader shape = ZH_NATTS_MASK | ZH_NULLS;
 

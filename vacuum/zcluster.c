@@ -161,11 +161,35 @@ flush_batch(Rewrite *rewrite)
 	MemoryContextReset(rewrite->batch_context);
 }
 
+/* The count of a row (TOKEN-5). */
+typedef struct RowCount
+{
+	const char *bytes;
+	uint32		len;
+} RowCount;
+
 /*
- * Writes a version with these values. Dropped columns become NULL.
+ * Returns the row of new_slot as it is written, with this count, palloc'd.
+ */
+static char *
+form_version(Rewrite *rewrite, RowCount count, uint32 *len)
+{
+	char	   *row = zheap_form_row(rewrite->new, rewrite->new_slot,
+									 TABLE_INSERT_SKIP_FSM | TABLE_INSERT_NO_LOGICAL, len);
+
+	Assert(count.len <= ZTUPLE_MAX_COUNT);
+	memcpy(row + *len, count.bytes, count.len);
+	*len += count.len;
+	return row;
+}
+
+/*
+ * Writes a version with these values and this count. Dropped columns become
+ * NULL.
  */
 static void
-write_version(Rewrite *rewrite, const Datum *values, const bool *isnull, Version version)
+write_version(Rewrite *rewrite, const Datum *values, const bool *isnull, RowCount count,
+			  Version version)
 {
 	TupleTableSlot *slot = rewrite->new_slot;
 	TupleDesc	desc = RelationGetDescr(rewrite->new);
@@ -187,8 +211,7 @@ write_version(Rewrite *rewrite, const Datum *values, const bool *isnull, Version
 	{
 		MemoryContext old = MemoryContextSwitchTo(rewrite->batch_context);
 
-		row = zheap_form_row(rewrite->new, slot, TABLE_INSERT_SKIP_FSM | TABLE_INSERT_NO_LOGICAL,
-							 &len);
+		row = form_version(rewrite, count, &len);
 		MemoryContextSwitchTo(old);
 		rewrite->batch[rewrite->nbatch] = row;
 		rewrite->batch_len[rewrite->nbatch++] = len;
@@ -199,7 +222,7 @@ write_version(Rewrite *rewrite, const Datum *values, const bool *isnull, Version
 		return;
 	}
 	flush_batch(rewrite);
-	row = zheap_form_row(rewrite->new, slot, TABLE_INSERT_SKIP_FSM | TABLE_INSERT_NO_LOGICAL, &len);
+	row = form_version(rewrite, count, &len);
 	if (version.created == rewrite->own)
 		insert_rows(rewrite, &rows, version.created_cid, InvalidTransactionId);
 	else
@@ -220,6 +243,43 @@ write_version(Rewrite *rewrite, const Datum *values, const bool *isnull, Version
 
 /* ---- versions ---- */
 
+/* Returns the count of the row in old_slot. */
+static RowCount
+count_of_slot(const Rewrite *rewrite)
+{
+	const ZHeapSlot *z = (const ZHeapSlot *) rewrite->old_slot;
+	uint32		bare_len = ztts_length(rewrite->old_slot, z->row, z->len);
+	RowCount	count = {z->row + bare_len, z->len - bare_len};
+
+	Assert(TTS_IS_ZHEAP(rewrite->old_slot) && z->row != NULL);
+	return count;
+}
+
+/*
+ * Passes the version to the sort, as a heap tuple behind whose values the count
+ * follows, if there is one. The offset in t_ctid is twice the count's length,
+ * plus 1 if the version was replaced.
+ */
+static void
+sort_version(Rewrite *rewrite, RowCount count, Version version)
+{
+	HeapTuple	tuple = ExecCopySlotHeapTuple(rewrite->old_slot);
+
+	if (count.len > 0)
+	{
+		tuple = repalloc(tuple, HEAPTUPLESIZE + tuple->t_len + count.len);
+		tuple->t_data = (HeapTupleHeader) ((char *) tuple + HEAPTUPLESIZE);
+		memcpy((char *) tuple->t_data + tuple->t_len, count.bytes, count.len);
+		tuple->t_len += count.len;
+	}
+	HeapTupleHeaderSetXmin(tuple->t_data, version.created);
+	HeapTupleHeaderSetXmax(tuple->t_data, version.deleted);
+	HeapTupleHeaderSetCmin(tuple->t_data, version.created_cid);
+	ItemPointerSet(&tuple->t_data->t_ctid, version.deleted_cid,
+				   count.len << 1 | (version.replaced ? 1 : 0));
+	tuplesort_putheaptuple(rewrite->sort, tuple);
+}
+
 /* Passes the version in old_slot to the sort, or writes it. */
 static void
 take_version(Rewrite *rewrite, Version version)
@@ -229,19 +289,11 @@ take_version(Rewrite *rewrite, Version version)
 
 	rewrite->scanned += 1;
 	if (rewrite->sort != NULL)
-	{
-		HeapTuple	tuple = ExecCopySlotHeapTuple(slot);
-
-		HeapTupleHeaderSetXmin(tuple->t_data, version.created);
-		HeapTupleHeaderSetXmax(tuple->t_data, version.deleted);
-		HeapTupleHeaderSetCmin(tuple->t_data, version.created_cid);
-		ItemPointerSet(&tuple->t_data->t_ctid, version.deleted_cid, version.replaced ? 1 : 0);
-		tuplesort_putheaptuple(rewrite->sort, tuple);
-	}
+		sort_version(rewrite, count_of_slot(rewrite), version);
 	else
 	{
 		slot_getallattrs(slot);
-		write_version(rewrite, slot->tts_values, slot->tts_isnull, version);
+		write_version(rewrite, slot->tts_values, slot->tts_isnull, count_of_slot(rewrite), version);
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(rewrite->row_context);
@@ -539,16 +591,19 @@ write_sorted(Rewrite *rewrite)
 	while ((tuple = tuplesort_getheaptuple(rewrite->sort, true)) != NULL)
 	{
 		MemoryContext old = MemoryContextSwitchTo(rewrite->row_context);
+		OffsetNumber flags = ItemPointerGetOffsetNumberNoCheck(&tuple->t_data->t_ctid);
 		Version		version;
+		RowCount	count = {.len = flags >> 1};
 
 		CHECK_FOR_INTERRUPTS();
 		version.created = HeapTupleHeaderGetRawXmin(tuple->t_data);
 		version.deleted = HeapTupleHeaderGetRawXmax(tuple->t_data);
 		version.created_cid = HeapTupleHeaderGetRawCommandId(tuple->t_data);
 		version.deleted_cid = ItemPointerGetBlockNumberNoCheck(&tuple->t_data->t_ctid);
-		version.replaced = ItemPointerGetOffsetNumberNoCheck(&tuple->t_data->t_ctid) != 0;
+		version.replaced = (flags & 1) != 0;
+		count.bytes = (char *) tuple->t_data + tuple->t_len - count.len;
 		heap_deform_tuple(tuple, desc, values, isnull);
-		write_version(rewrite, values, isnull, version);
+		write_version(rewrite, values, isnull, count, version);
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(rewrite->row_context);
 		report_rows(rewrite);
