@@ -57,7 +57,8 @@ form_replacement(Relation rel, TupleTableSlot *slot, Replacement *new)
 {
 	const char *formed = ztts_form_row(slot, RelationGetDescr(rel), &new->bare_len);
 
-	new->bare_len = ztts_length(slot, formed, new->bare_len);
+	if (!ztts_formed(slot, formed))
+		new->bare_len = ztts_length(slot, formed, new->bare_len);
 	new->row = palloc(new->bare_len + ZTUPLE_MAX_COUNT);
 	memcpy(new->row, formed, new->bare_len);
 	zheader_set(new->row, zheader_get(formed) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));

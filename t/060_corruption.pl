@@ -112,15 +112,15 @@ my %found_here = (
 	row_slot => sub { my ($page) = @_; return (place_of_row($page, 3), pack('L<', header_of_row($page, 3) & ~(511 << 11) | 300 << 11)) });
 $damages{$_} = [] for keys %found_here;
 
-# No reader can see that a value is shorter than its row says, or that a page is marked in the visibility map alone.
+# No reader can see that a value is shorter than its row says (other bytes behind it may be a count, TOKEN-5), or that a page is marked in the visibility map alone.
 my %unseen = (
-	row_short => sub { my ($page) = @_; return (place_of_row($page, 3) + 5 + 8, "\x0b") },
+	row_short => sub { my ($page) = @_; return (place_of_row($page, 3) + 5 + 8, "\x0brow \0\0") },
 	map_only => sub { my ($page) = @_; return (10, pack('S<', unpack('S<', substr($page, 10, 2)) & ~4)) });
 $damages{$_} = [] for keys %unseen;
 
 # What zundo.check reports of these damages.
 my %check_says = (
-	row_short => qr/the columns take \d+ of the row's \d+ bytes/,
+	row_short => qr/the columns take \d+ of the row's \d+ bytes, and the others are not a count of repetitions/,
 	map_only => qr/the visibility map marks the page all-visible, but the page header does not/,
 	version => qr/the page is neither new nor a zheap page: The page header or a line pointer/,
 	stub_state => qr/stub names slot \d+, the page has \d+|stub has state \d/,

@@ -721,13 +721,12 @@ ztts_shows(TupleTableSlot *slot, const char *row, Size len)
 uint32
 ztts_length(TupleTableSlot *slot, const char *row, uint32 len)
 {
-	ZHeapSlot  *z = (ZHeapSlot *) slot;
 	Size		length;
 	int			bad;
 
-	if (!TTS_IS_ZHEAP(slot) || row != z->row || (row == z->own && z->own_formed))
+	if (ztts_formed(slot, row))
 		return len;
-	Assert(len == z->len);
+	Assert(len == ((ZHeapSlot *) slot)->len);
 	length = ztuple_length(row, len, slot->tts_tupleDescriptor, &bad);
 	if (unlikely(length == 0))
 		slot_corrupted(slot, bad);

@@ -200,4 +200,16 @@ extern bool ztts_shows(TupleTableSlot *slot, const char *row, Size len);
 extern const char *ztts_form_row(TupleTableSlot *slot, TupleDesc desc, uint32 *len);
 extern uint32 ztts_length(TupleTableSlot *slot, const char *row, uint32 len);
 
+/*
+ * ztts_formed: returns whether the bytes that ztts_form_row has returned were
+ * formed from the slot's values, and so have no count.
+ */
+static inline bool
+ztts_formed(const TupleTableSlot *slot, const char *row)
+{
+	const ZHeapSlot *z = (const ZHeapSlot *) slot;
+
+	return !TTS_IS_ZHEAP(slot) || row != z->row || (row == z->own && z->own_formed);
+}
+
 #endif

@@ -601,12 +601,12 @@ ztuple_length(const char *row, Size len, TupleDesc desc, int *bad)
 }
 
 /*
- * ztuple_repeat: See ztuple.h. If both rows begin with the new one's bytes, the
- * columns of both end there, since each column's length follows from its bytes.
- * The count goes up to 2^64; no row lives to see it begin again.
+ * ztuple_count_up: See ztuple.h. If both rows begin with the new one's bytes,
+ * the columns of both end there, since each column's length follows from its
+ * bytes. The count goes up to 2^64; no row lives to see it begin again.
  */
 Size
-ztuple_repeat(char *row, Size len, const char *old, Size oldlen)
+ztuple_count_up(char *row, Size len, const char *old, Size oldlen)
 {
 	const ZHeader shape = ZH_NATTS_MASK | ZH_NULLS;
 	Size		end = len;

@@ -219,10 +219,33 @@ extern Size ztuple_length(const char *row, Size len, TupleDesc desc, int *bad);
  * ztuple_repeat: prepares 'row' to replace 'old'. 'row' has len bytes, without
  * a count, and space for ZTUPLE_MAX_COUNT more. If the old row has the same
  * columns, byte for byte, appends a count that is one more than that of the old
- * row. Returns the length of the row, which differs from the old one in any
- * case (TOKEN-5).
+ * row. Returns the length of the row, whose bytes differ from those of the old
+ * one in any case (TOKEN-5).
+ *
+ * ztuple_count_up: does the same. ztuple_repeat calls it for rows that begin
+ * alike; most differ in their first columns.
  */
-extern Size ztuple_repeat(char *row, Size len, const char *old, Size oldlen);
+extern Size ztuple_count_up(char *row, Size len, const char *old, Size oldlen);
+
+static inline Size
+ztuple_repeat(char *row, Size len, const char *old, Size oldlen)
+{
+	const Size	begin = Min(len, ZTUPLE_HEADER_SIZE + 4 * sizeof(uint64));
+
+	if (oldlen - len > ZTUPLE_MAX_COUNT)
+		return len;
+	for (Size pos = ZTUPLE_HEADER_SIZE; pos + sizeof(uint64) <= begin; pos += sizeof(uint64))
+	{
+		uint64		a;
+		uint64		b;
+
+		memcpy(&a, row + pos, sizeof(a));
+		memcpy(&b, old + pos, sizeof(b));
+		if (a != b)
+			return len;
+	}
+	return ztuple_count_up(row, len, old, oldlen);
+}
 
 /*
  * The state of deforming one row. Columns are read from left to right on
