@@ -406,4 +406,18 @@ UPDATE d SET t = repeat('grows', 350) WHERE u = 5 AND id < 100;
 COMMIT;
 SELECT count(*), sum(u), sum(x), sum(length(t)) FROM d;
 DROP TABLE d;
+-- OLD of a row that one transaction has updated more often than rows are kept in memory
+CREATE TABLE many_versions (id int PRIMARY KEY, n int, pad text);
+CREATE FUNCTION follows() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	IF OLD.n <> NEW.n - 1 OR OLD.pad <> repeat('x', 300) THEN RAISE EXCEPTION '% follows %', NEW.n, OLD.n; END IF;
+	RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER follows AFTER UPDATE ON many_versions DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION follows();
+INSERT INTO many_versions VALUES (1, 0, repeat('x', 300));
+SET work_mem = '64kB';
+BEGIN;
+DO $$ BEGIN FOR i IN 1..2000 LOOP UPDATE many_versions SET n = n + 1; END LOOP; END $$;
+COMMIT;
+RESET work_mem;
+SELECT id, n FROM many_versions;
 SELECT f.* FROM pg_class c JOIN pg_am a ON a.oid = c.relam AND a.amname = 'zheap', zundo.check(c.oid) f WHERE c.relkind = 'r';
