@@ -243,6 +243,66 @@ register_logical(const char *part, uint32 length)
 
 /* ---- decoding ---- */
 
+/* Returns whether the slot and the growth of its page are possible. */
+static bool
+slot_is_possible(const ZChangeSlot *slot)
+{
+	return slot->slotno <= ZPAGE_MAX_SLOTS && slot->grow_to <= ZPAGE_MAX_INLINE_SLOTS;
+}
+
+/* Returns whether a record for a change of this opcode may have this type. */
+static bool
+type_is_possible(const ZChange *change, int i)
+{
+	ZuRecordType type = change->rec[i].type;
+
+	switch (change->opcode)
+	{
+		case ZWAL_INSERT:
+		case ZWAL_MULTI_INSERT:
+			return type == ZUR_INSERT && change->nrecords == 1;
+		case ZWAL_UPDATE:
+			return type == ZUR_UPDATE && change->nrecords == 1;
+		case ZWAL_DELETE:
+			return type == ZUR_DELETE && change->nrecords == 1;
+		case ZWAL_MOVE:
+			return change->nrecords > 1 &&
+				type == (i == 0 ? ZUR_MOVE : i == 1 ? ZUR_INSERT : ZUR_LOCKS);
+		case ZWAL_LOCK:
+			return type == ZUR_LOCK || type == ZUR_LOCKS;
+		case ZWAL_IMAGE:
+			return type == ZUR_IMAGE && change->nrecords == 1;
+		default:
+			return true;
+	}
+}
+
+/*
+ * Returns whether a table page can have the rows and slots of the decoded
+ * change: zchange_apply does not look. UNDO_ONLY changes no table page.
+ */
+static bool
+is_possible(const ZChange *change)
+{
+	if (!slot_is_possible(&change->page[0].slot) || !slot_is_possible(&change->page[1].slot) ||
+		!slot_is_possible(&change->locks))
+		return false;
+	if (change->opcode == ZWAL_UNDO_ONLY)
+		return true;
+	for (int i = 0; i < change->nrecords; i++)
+	{
+		const ZuRecord *rec = &change->rec[i];
+		int			last = rec->offset + (change->opcode == ZWAL_MULTI_INSERT ? rec->nrows - 1 : 0);
+
+		if (!type_is_possible(change, i) ||
+			(rec->type != ZUR_IMAGE &&
+			 (rec->offset < FirstOffsetNumber || last > ZHEAP_MAX_OFFSET)))
+			return false;
+	}
+	return change->row == NULL || change->opcode == ZWAL_MULTI_INSERT ||
+		ztuple_header_ok(change->row, change->row_length);
+}
+
 /*
  * Decodes r into change. Fields that are not in the record, such as buffers and
  * pages, become 0. Returns false if the record is malformed.
@@ -258,7 +318,7 @@ decode(ZWalReader *r, ZChange *change, ZChangeWork *work)
 	if (r->opcode == ZWAL_INSERT && r->nundo_pages == 0)
 	{
 		zwal_decode_covered(r, change, work);
-		return !r->bad;
+		return !r->bad && is_possible(change);
 	}
 	r->flags = get_byte(r);
 	take_flags(r, change);
@@ -271,7 +331,7 @@ decode(ZWalReader *r, ZChange *change, ZChangeWork *work)
 		zwal_decode_literal(r, change, work);
 	if (!r->bad)
 		locate_records(r, change);
-	return !r->bad;
+	return !r->bad && is_possible(change);
 }
 
 /*
@@ -636,5 +696,8 @@ zwal_decode_inline_lock(XLogReaderState *record, ZWalInlineLock *lock)
 	lock->tag = (word & ZWI_TAG) != 0;
 	lock->slotno = get_byte(&r);
 	lock->grow_to = (word & ZWI_GROW) ? get_byte(&r) : 0;
-	return !r.bad && r.p == r.end;
+	return !r.bad && r.p == r.end && lock->slotno > 0 &&
+		(lock->tag || lock->slotno <= ZPAGE_MAX_INLINE_SLOTS) &&
+		lock->grow_to <= ZPAGE_MAX_INLINE_SLOTS && lock->offset >= FirstOffsetNumber &&
+		lock->offset <= ZHEAP_MAX_OFFSET;
 }

@@ -62,7 +62,7 @@ put_insert(char *p, const ZChange *change, ZChangeWal *wal)
 static void
 get_new_row(ZWalReader *r, ZChange *change, char *row)
 {
-	uint32		shape = get_varint(r);
+	uint32		shape = get_limited(r, ZH_NATTS_MASK << 2 | 3);
 	Size		datalen = r->bad ? 0 : r->end - r->p;
 	ZHeader		h;
 
@@ -124,9 +124,9 @@ zwal_decode_covered(ZWalReader *r, ZChange *change, ZChangeWork *work)
 	rec->relnumber = r->relnumber;
 	rec->block = r->block;
 	rec->nrows = 1;
-	change->page[0].slot.slotno = get_varint(r);
+	change->page[0].slot.slotno = get_limited(r, ZPAGE_MAX_SLOTS);
 	change->frozen = (change->page[0].slot.slotno == 0);
-	rec->offset = get_varint(r);
+	rec->offset = get_limited(r, ZHEAP_MAX_OFFSET);
 	r->bad |= r->overflow[0];
 	get_new_row(r, change, work->bytes);
 }
@@ -364,9 +364,9 @@ get_move(ZWalReader *r, ZChange *change, ZChangeWork *work)
 	in->payload_len = 0;
 	in->nrows = 1;
 	in->prev = ZCHANGE_ON_RECORD_BEFORE;
-	in->offset = get_varint(r);
+	in->offset = get_limited(r, ZHEAP_MAX_OFFSET);
 	ItemPointerSet(&out->forward, out->block, in->offset);
-	change->shape = ZH_WITH_SLOT(zwal_header_of_shape(get_varint(r)),
+	change->shape = ZH_WITH_SLOT(zwal_header_of_shape(get_limited(r, ZH_NATTS_MASK << 2 | 3)),
 								 change->page[0].slot.slotno);
 	change->page[1].slot.slotno = change->page[0].slot.slotno;
 	if (r->flags & ZWD_PRUNE)
@@ -443,9 +443,9 @@ zwal_decode_compact(ZWalReader *r, ZChange *change, ZChangeWork *work)
 
 	change->nrecords = 1;
 	memset(rec, 0, sizeof(*rec));
-	change->page[0].slot.slotno = get_varint(r);
+	change->page[0].slot.slotno = get_limited(r, ZPAGE_MAX_SLOTS);
 	rec->block = r->block;
-	rec->offset = get_varint(r);
+	rec->offset = get_limited(r, ZHEAP_MAX_OFFSET);
 	rec->cid = get_varint(r);
 	rec->relnumber = r->relnumber;
 	rec->reloid = rec->relnumber - zigzag_decode(get_varint(r));
@@ -469,7 +469,18 @@ zwal_decode_compact(ZWalReader *r, ZChange *change, ZChangeWork *work)
 	if (r->bad)
 		return;
 	for (int i = 0; i < change->nrecords; i++)
+	{
+		/*
+		 * with all other fields it is no longer than any record
+		 * (ZUR_MAX_LENGTH)
+		 */
+		if (change->rec[i].payload_len > BLCKSZ)
+		{
+			r->bad = true;
+			return;
+		}
 		change->op.total += zur_length(&change->rec[i]);
+	}
 	if (change->row_left_out)
 	{
 		r->bad = change->op.total > sizeof(work->packed);

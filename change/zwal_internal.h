@@ -92,6 +92,18 @@ get_varint(ZWalReader *r)
 	return v;
 }
 
+/* Returns the next number of the main data, which is not above limit. */
+static inline uint32
+get_limited(ZWalReader *r, uint32 limit)
+{
+	uint32		v = get_varint(r);
+
+	if (v <= limit)
+		return v;
+	r->bad = true;
+	return 0;
+}
+
 /* Returns the part of a new row's header that a WAL record has. */
 static inline uint32
 zwal_shape_of(ZHeader h)

@@ -33,7 +33,7 @@ put_other_slot(char *p, const ZChangeSlot *slot)
 static void
 get_other_slot(ZWalReader *r, ZChangeSlot *slot)
 {
-	slot->slotno = get_varint(r);
+	slot->slotno = get_limited(r, ZPAGE_MAX_SLOTS);
 	slot->grow_to = get_byte(r);
 }
 
@@ -185,13 +185,13 @@ zwal_decode_literal(ZWalReader *r, ZChange *change, ZChangeWork *work)
 {
 	uint32		byte = 0;
 
-	change->page[0].slot.slotno = get_varint(r);
+	change->page[0].slot.slotno = get_limited(r, ZPAGE_MAX_SLOTS);
 	if (r->flags & ZWD_GROW)
 		change->page[0].slot.grow_to = get_byte(r);
-	change->nrecords = get_varint(r);
+	change->nrecords = get_limited(r, ZU_MAX_RECORDS);
 	change->op.total = get_varint(r);
 	change->undo = get_bytes(r, change->op.total);
-	if (r->bad || change->nrecords < 1 || change->nrecords > ZU_MAX_RECORDS)
+	if (r->bad || change->nrecords < 1)
 	{
 		r->bad = true;
 		return;
@@ -213,5 +213,7 @@ zwal_decode_literal(ZWalReader *r, ZChange *change, ZChangeWork *work)
 		change->row = r->p;
 		change->row_length = r->end - r->p;
 		r->bad = !rows_fit(change->row, change->row_length, change->rec[0].nrows);
+		r->p = r->end;
 	}
+	r->bad |= (r->p != r->end);
 }

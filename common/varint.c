@@ -58,6 +58,8 @@ zvarint_get(const char *p, const char *end, uint32 *v)
 		result |= (uint32) (b & 0x7F) << shift;
 		if (b < 0x80)
 		{
+			if (b == 0 && shift > 0)
+				return NULL;
 			*v = result;
 			return p;
 		}

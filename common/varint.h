@@ -14,8 +14,8 @@
  * zvarint_put_long: does what zvarint_put does, for a number of any size.
  *
  * zvarint_get: reads one varint from the bytes p .. end - 1 into *v. Returns
- * the byte after it, or NULL if the bytes end before it does or its value
- * exceeds 32 bits.
+ * the byte after it, or NULL if the bytes end before it does, its value
+ * exceeds 32 bits, or it has more bytes than zvarint_put writes.
  */
 extern int	zvarint_size(uint32 v);
 extern char *zvarint_put_long(char *p, uint32 v);

@@ -311,7 +311,7 @@ zwalk_undo_record(char *row, int *len, bool *has_bytes, bool *exists, const ZuRe
 			datalen = *len - ZTUPLE_HEADER_SIZE;
 			p = zdelta_undo_apply(p, end, row + ZTUPLE_HEADER_SIZE, &datalen,
 								  BLCKSZ - ZTUPLE_HEADER_SIZE);
-			if (p == NULL)
+			if (p != end)
 				return false;
 			zheader_set(row, old);
 			*len = datalen + ZTUPLE_HEADER_SIZE;

@@ -462,7 +462,7 @@ undo_update(Page page, OffsetNumber off, const char *payload, Size len)
 	memcpy(restored, row, row_len);
 	p = zdelta_undo_apply(p, payload + len, restored + ZTUPLE_HEADER_SIZE, &body,
 						  room - ZTUPLE_HEADER_SIZE);
-	if (p == NULL)
+	if (p != payload + len)
 		return false;
 	zheader_set(restored, restored_header(old, present));
 	if (!ztuple_header_ok(restored, ZTUPLE_HEADER_SIZE + body))

@@ -18,6 +18,11 @@ AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 CREATE FUNCTION zundo_test_undo_resolved(seed int, rounds int) RETURNS bigint
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 
+-- Gives damaged WAL and undo records to their decoders (fuzz.c).
+
+CREATE FUNCTION zundo_test_fuzz(target text, since pg_lsn, seed int, seconds float8) RETURNS text
+AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+
 -- Functions that do what extensions and tools do that expect a heap table (heap_tools.c).
 
 CREATE FUNCTION zundo_test_catalog_insert(regclass, int) RETURNS void

@@ -3,6 +3,7 @@
 # Sourced by ./zundo after tools/common.sh. Parts, in this order:
 #   build         compiling with gcc and with clang, every warning an error
 #   unit          test/: the functions of the module zundo_test
+#   fuzz          test/fuzz.c: damaged WAL and undo records for their decoders
 #   sql           sql/ and expected/, by pg_regress
 #   isolation     isolation/, by pg_isolation_regress
 #   installcheck  make installcheck with one test of each kind
@@ -29,7 +30,7 @@
 . "$top/tools/test_jobs.sh"
 . "$top/tools/test_parts.sh"
 
-all_parts=(build unit sql isolation installcheck tap random core decoding cost)
+all_parts=(build unit fuzz sql isolation installcheck tap random core decoding cost)
 
 # wanted NAME: succeeds if the test is to run: if its name contains one of the names
 # on the command line, or there are none.
@@ -76,6 +77,7 @@ plan()
 	# version without options.
 	case $server in *[sv]) tier=one ;; esac
 	[ "$tier" = long ] || plan_short "$server"
+	if asked fuzz; then plan_fuzz "$server"; fi
 	if asked tap; then plan_tap "$server"; fi
 	if asked random; then plan_random "$server"; fi
 	if asked core; then plan_core "$server"; fi
@@ -108,6 +110,16 @@ plan_short()
 	if asked installcheck && [ ${#names[@]} -eq 0 ]; then
 		job "$1" installcheck $light part_installcheck
 	fi
+}
+
+# plan_fuzz SERVER: adds the fuzz targets, with --all and --long on 17 only.
+plan_fuzz()
+{
+	local target
+	case $tier:${1%[asvc]} in one:* | *:17) ;; *) return 0 ;; esac
+	for target in wal undo; do
+		! wanted "$target" || job "$1" fuzz $heavy part_fuzz $target
+	done
 }
 
 # plan_tap SERVER: adds the files of t/. --all runs all of them on 17, on 15 and 18
@@ -216,7 +228,7 @@ prepare()
 	echo "== zundo on $("$pg_config" --version), $bindir"
 	WERROR=1 build test
 	install_into_server
-	if planned unit "$1" || planned tap "$1"; then install_test_module || true; fi
+	if planned unit "$1" || planned fuzz "$1" || planned tap "$1"; then install_test_module || true; fi
 	if planned core "$1" || planned decoding "$1"; then copy_core_tests; fi
 	rm -rf "$work/tap-$pg" "$work/out-$pg"
 	as_server_dir "$work/tap-$pg"

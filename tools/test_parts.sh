@@ -297,6 +297,31 @@ part_unit()
 	drop_cluster
 }
 
+# part_fuzz wal|undo: gives damaged WAL or undo records to their decoders (test/fuzz.c),
+# for $ZUNDO_FUZZ_SECONDS. The records are those of test/fuzz.sql.
+part_fuzz()
+{
+	local since seconds=${ZUNDO_FUZZ_SECONDS:-20} seed=${ZUNDO_RANDOM_SEED:-$((RANDOM + 1))} out
+	case $tier in all) seconds=${ZUNDO_FUZZ_SECONDS:-60} ;; long) seconds=${ZUNDO_FUZZ_SECONDS:-300} ;; esac
+	new_cluster <<C || { result fail "fuzz: the server starts"; return; }
+wal_level = logical
+autovacuum = off
+checkpoint_timeout = 1h
+max_wal_size = 20GB
+C
+	since=$(psql_quiet -d postgres -c 'SELECT pg_current_wal_insert_lsn()')
+	if psql_quiet -d postgres -f "$copy/test/fuzz.sql" >"$work/fuzz-$pg-$1.log" 2>&1 &&
+		out=$(query postgres "SELECT zundo_test_fuzz('$1', '$since', $seed, $seconds)"); then
+		result ok "$1, seed $seed: $out"
+	else
+		tail -n 20 "$work/fuzz-$pg-$1.log"
+		cp "$cluster/data/zundo_fuzz_input" "$work/fuzz-$pg-$1.input" || true
+		result fail "$1, seed $seed: ${out:-the records cannot be made}, input at the end of $work/fuzz-$pg-$1.input"
+	fi
+	check_log "fuzz-$1"
+	drop_cluster
+}
+
 # tap_file FILE: runs one file of t/.
 tap_file() { run_tap "$(basename "$1" .pl)" "$copy/t/$1"; }
 
