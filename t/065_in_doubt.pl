@@ -92,7 +92,7 @@ $path = undo_path();
 $node->stop;
 my @owned = grep {
 	my $page = read_block($path, $_);
-	$_ >= 4 && unpack('S<', substr($page, 36, 2)) != 0x7A75 && $page =~ /[^\0]/
+	unpack('S<', substr($page, 36, 2)) == 0x7A6F
 } 0 .. (-s $path) / 8192 - 1;
 cmp_ok(scalar(@owned), '>', 0, 'there is an overflow page');
 my $good = read_block($path, $owned[0]);
