@@ -48,6 +48,29 @@ DO $$ BEGIN FOR i IN 1..300 LOOP UPDATE r SET a = a WHERE id = 2; END LOOP; END 
 ROLLBACK;
 SELECT * FROM stored('r') OFFSET 1;
 SELECT * FROM r ORDER BY id;
+-- so xmin changes each time
+CREATE TABLE k (id int PRIMARY KEY, a int) USING zheap;
+INSERT INTO k VALUES (1, 1);
+CREATE TABLE token AS SELECT xmin::text AS x FROM k;
+DO $$
+DECLARE x xid;
+BEGIN
+	FOR i IN 1..600 LOOP
+		UPDATE k SET a = a RETURNING xmin INTO x;
+		INSERT INTO token VALUES (x::text);
+		COMMIT;
+		IF x::text <> (SELECT xmin::text FROM k) THEN RAISE EXCEPTION 'RETURNING and SELECT differ'; END IF;
+	END LOOP;
+END $$;
+SELECT count(*), count(DISTINCT x) FROM token;
+SELECT xmin::text AS now FROM k \gset
+BEGIN;
+UPDATE k SET a = a RETURNING xmin::text IN (SELECT x FROM token) AS seen;
+ROLLBACK;
+SELECT xmin::text = :'now' AS same FROM k;
+VACUUM FULL k;
+SELECT xmin::text = :'now' AS same FROM k;
+DROP TABLE k, token;
 -- all ways to update
 INSERT INTO r VALUES (1, 10, 'one') ON CONFLICT (id) DO UPDATE SET a = excluded.a, t = excluded.t;
 SELECT repeated FROM stored('r') LIMIT 1;
