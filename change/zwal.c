@@ -288,7 +288,7 @@ is_possible(const ZChange *change)
 		!slot_is_possible(&change->locks))
 		return false;
 	if (change->opcode == ZWAL_UNDO_ONLY)
-		return true;
+		return change->row_length == 0;
 	for (int i = 0; i < change->nrecords; i++)
 	{
 		const ZuRecord *rec = &change->rec[i];
