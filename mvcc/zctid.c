@@ -17,6 +17,8 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_type_d.h"
 #include "common/zundo.h"
 #include "executor/executor.h"
@@ -98,7 +100,8 @@ zctid_asks(Relation rel)
 	for (const NamingStatement *statement = naming; statement != NULL; statement = statement->next)
 	{
 		if (statement->estate == estate)
-			return list_member_oid(statement->asked, RelationGetRelid(rel));
+			return list_member_oid(statement->asked, RelationGetRelid(rel)) &&
+				others_may_change(rel);
 	}
 	return false;
 }
@@ -130,6 +133,13 @@ add_named_tables(PlanState *state, NamingStatement *statement)
 	return planstate_tree_walker(state, add_named_tables, statement);
 }
 
+/* Returns whether rel is what INSERT names if the rows go to its partitions. */
+static bool
+is_partitioned(Relation rel)
+{
+	return rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE;
+}
+
 /*
  * Returns whether the node updates or deletes rows of a zheap table, or does so
  * if the rows that it inserts are there.
@@ -142,17 +152,21 @@ changes_zheap(const ModifyTableState *node)
 		return false;
 	for (int i = 0; i < node->mt_nrels; i++)
 	{
-		if (table_slot_callbacks(node->resultRelInfo[i].ri_RelationDesc) == &TTSOpsZHeap)
+		Relation	rel = node->resultRelInfo[i].ri_RelationDesc;
+
+		if (is_partitioned(rel) || table_slot_callbacks(rel) == &TTSOpsZHeap)
 			return true;
 	}
 	return false;
 }
 
 /*
- * Adds the tables of which the node changes rows, and the statement names some,
- * to those whose rows are asked. Refuses the statement at once if no row of any
- * of them can answer. The table's rows may be named elsewhere in the statement,
- * as in id = (SELECT id FROM t WHERE ctid = $1).
+ * Adds the tables of which the node changes rows, and the statement names
+ * some, to those whose rows are asked. Refuses the statement at once if no row
+ * of any of them can answer. The table's rows may be named elsewhere in the
+ * statement, as in id = (SELECT id FROM t WHERE ctid = $1). Of a partitioned
+ * table that INSERT ... ON CONFLICT names, all partitions are asked: which of
+ * them get rows is not known yet.
  */
 static void
 ask_rows(const ModifyTableState *node, NamingStatement *statement)
@@ -164,6 +178,14 @@ ask_rows(const ModifyTableState *node, NamingStatement *statement)
 	{
 		Relation	rel = node->resultRelInfo[i].ri_RelationDesc;
 
+		if (is_partitioned(rel))
+		{
+			if (list_member_oid(statement->named, RelationGetRelid(rel)))
+				statement->asked = list_concat_unique_oid(statement->asked,
+														  find_all_inheritors(RelationGetRelid(rel),
+																			  NoLock, NULL));
+			continue;
+		}
 		if (!list_member_oid(statement->named, RelationGetRelid(rel)) ||
 			table_slot_callbacks(rel) != &TTSOpsZHeap || !others_may_change(rel))
 			continue;
