@@ -131,6 +131,8 @@ COMMENT ON FUNCTION zundo.row_locks(pg_catalog.regclass) IS
 CREATE FUNCTION zundo.xmin_or_own(xmin pg_catalog.xid, cmax pg_catalog.cid, tableoid pg_catalog.oid)
     RETURNS pg_catalog.xid
     AS 'MODULE_PATHNAME', 'zundo_xmin_or_own' LANGUAGE C STRICT STABLE PARALLEL SAFE;
+-- the planner puts it into queries of all roles
+GRANT EXECUTE ON FUNCTION zundo.xmin_or_own(pg_catalog.xid, pg_catalog.cid, pg_catalog.oid) TO PUBLIC;
 COMMENT ON FUNCTION zundo.xmin_or_own(pg_catalog.xid, pg_catalog.cid, pg_catalog.oid) IS
     'xmin of a row, whose system columns the arguments are, for a comparison with the ID of the own transaction';
 

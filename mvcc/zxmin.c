@@ -34,6 +34,7 @@
 #include "catalog/pg_aggregate.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_inherits.h"
+#include "catalog/pg_language_d.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type_d.h"
 #include "commands/trigger.h"
@@ -185,19 +186,29 @@ yields_xmin(Node *node, XminSearch *search)
 
 /*
  * Returns the function zundo.xmin_or_own, or InvalidOid in a database without
- * the extension. The user need not have rights in its schema.
+ * the extension. The user need not have rights in its schema. In such a
+ * database anybody may have made a schema and a function of these names; but
+ * only a superuser makes functions in C.
  */
 static Oid
 find_or_own(void)
 {
 	Oid			types[] = {XIDOID, CIDOID, OIDOID};
 	Oid			schema = get_namespace_oid("zundo", true);
+	Oid			result = InvalidOid;
+	HeapTuple	tuple;
 
 	if (!OidIsValid(schema))
 		return InvalidOid;
-	return GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("xmin_or_own"),
-						   PointerGetDatum(buildoidvector(types, lengthof(types))),
-						   ObjectIdGetDatum(schema));
+	tuple = SearchSysCache3(PROCNAMEARGSNSP, CStringGetDatum("xmin_or_own"),
+							PointerGetDatum(buildoidvector(types, lengthof(types))),
+							ObjectIdGetDatum(schema));
+	if (!HeapTupleIsValid(tuple))
+		return InvalidOid;
+	if (((Form_pg_proc) GETSTRUCT(tuple))->prolang == ClanguageId)
+		result = ((Form_pg_proc) GETSTRUCT(tuple))->oid;
+	ReleaseSysCache(tuple);
+	return result;
 }
 
 /*
