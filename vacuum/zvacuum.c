@@ -419,23 +419,26 @@ clean_rest(ZVacuum *vac)
 
 /*
  * Returns whether a transaction in progress has changed rows of the page, which
- * is locked.
+ * is locked. A damaged page is counted as it stands: to read it would be an
+ * error, and VACUUM has other work to do on it.
  */
 static bool
 has_change_in_progress(Relation rel, BlockNumber block, Page page)
 {
 	static ZSlotView slots;
+	bool		found = false;
 
 	zslots_copy(rel, block, page, &slots);
 	for (int s = 1; s <= slots.n; s++)
 	{
 		ZXid		xid = ZSLOT_XID(&slots.s[s]);
 
-		if (slots.s[s].ptr != InvalidUndoPtr && xid >= slots.oldest && !(xid & ZXID_LOST) &&
-			zxid_status_at(xid, slots.oldest) == ZXID_IN_PROGRESS)
-			return true;
+		if (xid & ZXID_LOST)
+			return false;
+		found = found || (slots.s[s].ptr != InvalidUndoPtr && xid >= slots.oldest &&
+						  zxid_status_at(xid, slots.oldest) == ZXID_IN_PROGRESS);
 	}
-	return false;
+	return found && zpage_rows_ok(page);
 }
 
 /*
