@@ -64,10 +64,11 @@ extern bool zrollback_transaction(ZuAbort *abort);
 /*
  * zrollback_queue: if the last pass has left a rollback that waits for the lock
  * of a table, and writers wait for space, waits for that lock, at most QUEUE_MS
- * (zrollback_xact.c); it is kept to the end of the transaction. Called by a
- * worker before its pass, without a snapshot, with undo attached.
+ * (zrollback_xact.c); it is kept to the end of the transaction. Returns whether
+ * it has got a lock. Called by a worker before its pass, without a snapshot,
+ * with undo attached.
  */
-extern void zrollback_queue(void);
+extern bool zrollback_queue(void);
 
 /* ---- the queue of a log ---- */
 

@@ -70,13 +70,16 @@ typedef enum CycleResult
 
 /*
  * Marks this process as one that the server may end or cancel as it does with
- * an autovacuum worker.
+ * an autovacuum worker, or as one that it may not.
  */
 static void
-become_dispensable(void)
+set_dispensable(bool dispensable)
 {
 	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
-	MyProc->statusFlags |= PROC_IS_AUTOVACUUM;
+	if (dispensable)
+		MyProc->statusFlags |= PROC_IS_AUTOVACUUM;
+	else
+		MyProc->statusFlags &= ~PROC_IS_AUTOVACUUM;
 	ProcGlobal->statusFlags[MyProc->pgxactoff] = MyProc->statusFlags;
 	LWLockRelease(ProcArrayLock);
 }
@@ -170,7 +173,14 @@ run_cycle(bool count, ZWatch *watch)
 	 * back.
 	 */
 	InvalidateCatalogSnapshot();
-	zrollback_queue();
+
+	/*
+	 * A pass that has queued for a table keeps its lock. If a session that
+	 * waits for the table could cancel it, one that asks for the lock again
+	 * and again would end each pass that takes longer than deadlock_timeout.
+	 */
+	if (zrollback_queue())
+		set_dispensable(false);
 	done = zu_discard(ZU_UNDO_ALL, false, &stats);
 	if (done)
 		zwatch_look(watch, stats.bytes_left);
@@ -233,6 +243,7 @@ run_cycle_safely(bool count, MemoryContext context, ZWatch *watch)
 		RESUME_INTERRUPTS();
 	}
 	PG_END_TRY();
+	set_dispensable(true);
 	zworkers_report_progress(0, 0, 0, 0);
 	MemoryContextSwitchTo(context);
 	MemoryContextReset(context);
@@ -318,7 +329,7 @@ zundo_worker_main(Datum main_arg)
 		proc_exit(0);
 	zworkers_force_settings();
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, BGWORKER_BYPASS_ALLOWCONN);
-	become_dispensable();
+	set_dispensable(true);
 	pgstat_report_appname("zundo undo worker");
 	wait_event = zc_new_wait_event("ZundoWorkerMain");
 	before_shmem_exit(uncount_at_exit, (Datum) 0);

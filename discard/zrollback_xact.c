@@ -561,7 +561,7 @@ zrollback_transaction(ZuAbort *abort)
  * zrollback_queue: See discard_internal.h. The wait ends with an error, so it
  * is in a subtransaction.
  */
-void
+bool
 zrollback_queue(void)
 {
 	MemoryContext context = CurrentMemoryContext;
@@ -569,12 +569,13 @@ zrollback_queue(void)
 	ZuHold		holds[ZU_MAX_HOLDS];
 	int			n = zu_holds(holds);
 	Oid			table = InvalidOid;
+	volatile bool locked = false;
 
 	for (int i = 0; i < n && !OidIsValid(table); i++)
 		if (holds[i].kind == ZU_HOLD_ROLLBACK && !holds[i].failed)
 			table = holds[i].reloid;
 	if (!OidIsValid(table) || !zu_anybody_waits())
-		return;
+		return false;
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
 	PG_TRY();
@@ -582,9 +583,11 @@ zrollback_queue(void)
 		LockTimeout = QUEUE_MS;
 		LockRelationOid(table, ZU_ROLLBACK_LOCK);
 		LockTimeout = 0;
+		CHECK_FOR_INTERRUPTS(); /* the timeout may have come with the lock */
 		ReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
 		CurrentResourceOwner = owner;
+		locked = true;
 	}
 	PG_CATCH();
 	{
@@ -605,4 +608,5 @@ zrollback_queue(void)
 		CurrentResourceOwner = owner;
 	}
 	PG_END_TRY();
+	return locked;
 }

@@ -37,10 +37,10 @@
 #define FIRST_NAP_MS	10
 #define LONGEST_NAP_MS	160
 /*
- * How long a log that was left empty may take to give its extents back:
- * IDLE_LOG_MS of discard/free.c, and naps of the worker.
+ * How long a log that was left empty may take to give its extents back
+ * (IDLE_LOG_MS of discard/free.c, and naps of the worker), and a pass to come.
  */
-#define EMPTY_LOG_MS	6500
+#define FREED_SOON_MS	6500
 /* How many processes are looked at in search of a circle of waits. */
 #define MAX_WAITERS		64
 
@@ -351,8 +351,14 @@ zu_wait_for_space(ZuEntry *entry, ZuFullWait *wait)
 
 	cancel = may_cancel(&pin, own);
 	why = why_cramped(attached, wait->own_bytes);
+
+	/*
+	 * empty logs will be freed soon; the transaction whose row locks held the
+	 * last pass back may have ended since
+	 */
 	if (why == NULL && discarded && !cancel &&
-		(empty == 0 || TimestampDifferenceExceeds(wait->since, now, EMPTY_LOG_MS)))
+		((empty == 0 && !row_locks_keep(entry, zxid_widen(own))) ||
+		 TimestampDifferenceExceeds(wait->since, now, FREED_SOON_MS)))
 		why = why_hopeless(&pin, own);
 	if (why == NULL && !cancel)
 		why = why_in_circle(&pin, wait, now);

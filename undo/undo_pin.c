@@ -317,7 +317,8 @@ find_lockers(const LockData *locks, Oid table, TransactionId xid, bool *mine)
 		ZuPin	   *pin = lfirst(lc);
 		PGPROC	   *proc = pin->pid == 0 ? NULL : BackendPidGetProcWithLock(pin->pid);
 
-		if (proc != NULL && zc_proc_lxid(proc) == pin->lxid)
+		if (proc != NULL && LocalTransactionIdIsValid(pin->lxid) &&
+			zc_proc_lxid(proc) == pin->lxid)
 		{
 			ZuPin		found = describe(proc, NULL, xid);
 
