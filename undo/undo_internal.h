@@ -244,6 +244,12 @@ extern void zu_twins_redone(const ZuTwins *t, XLogReaderState *record);
 /* ---- undo_mend.c ---- */
 
 /*
+ * Raises an error if the meta page, of which this is a copy, was written by a
+ * version of zundo with another format.
+ */
+extern void zu_check_meta(Page page);
+
+/*
  * Returns the number of extents that the meta page, of which this is a copy,
  * should have at least: its own, or as many as are in use (UNDO-71). Load lock
  * held, entry not loaded; on a standby also the fence.

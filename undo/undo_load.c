@@ -16,8 +16,8 @@
  * Raises an error unless page is a meta page of the format that this version
  * writes.
  */
-static void
-check_meta(Page page)
+void
+zu_check_meta(Page page)
 {
 	ZuMetaData *meta = zu_meta(page);
 
@@ -72,7 +72,7 @@ share_meta(uint32 *limit)
 
 		if (!zu_twins_copy(ZU_META_BLOCK, before.data))
 			zu_twins_report_lost(ZU_META_BLOCK);
-		check_meta((Page) before.data);
+		zu_check_meta((Page) before.data);
 		*limit = zu_claimed_extents(zu_meta((Page) before.data));
 		zu_fence_leave(taken);
 		buf = zu_twins_share(ZU_META_BLOCK);
@@ -105,7 +105,7 @@ zu_load_meta(ZuEntry *entry)
 
 			if (!zu_twins_copy(ZU_META_BLOCK, copy.data))
 				zu_twins_report_lost(ZU_META_BLOCK);
-			check_meta((Page) copy.data);
+			zu_check_meta((Page) copy.data);
 			zu_mend(zu_meta((Page) copy.data));
 		}
 

@@ -380,9 +380,10 @@ enter_first_extent(void)
 	my.page = 0;
 	my.off = ZU_PAGE_DATA;
 	start = zuptr_make(my.current.generation, my.current.extent, ZU_PAGE_DATA);
-	pg_atomic_write_u64(&log->discard, start);
 	pg_atomic_write_u64(&log->discard_sequence, my.current.sequence);
 	pg_atomic_write_u64(&log->insert_sequence, my.current.sequence);
+	pg_write_barrier();
+	pg_atomic_write_u64(&log->discard, start);
 	pg_write_barrier();
 	pg_atomic_write_u64(&log->insert, start);
 }

@@ -251,7 +251,7 @@ data_end_before(uint32 extent, uint32 generation, BlockNumber have)
 				return true;
 		}
 		else if (block > start)
-			return true;
+			return false;		/* the page may have been lost */
 	}
 	return false;
 }

@@ -300,7 +300,10 @@ take_extent(ZuExtent *e, bool grows, uint8 state)
 		zu_twins_lock(&map, first);
 	entry = zu_map_entry(zu_twins_page(&map), e->extent);
 	if (grows)
+	{
 		zu_twins_lock(&meta, ZU_META_BLOCK);
+		zu_heal_limit(&meta);
+	}
 	floor = grows ? zu_meta(zu_twins_page(&meta))->floor : 0;
 	if (!new_group && entry->state != ZU_EXTENT_FREE)
 		zu_report_changed_map(e->extent);

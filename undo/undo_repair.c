@@ -675,10 +675,13 @@ bool
 zu_repair_map(bool dry_run, ZuReport report, void *arg)
 {
 	ZuEntry    *entry = zu_my.entry;
+	PGAlignedBlock copy;
 	bool		usable;
 
 	LWLockAcquire(zu_load_lock(entry), LW_EXCLUSIVE);
 	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
+	if (zu_twins_copy(ZU_META_BLOCK, copy.data))
+		zu_check_meta((Page) copy.data);
 	repair_length(dry_run, report, arg);
 	repair_meta(dry_run, report, arg);
 	LWLockRelease(zu_alloc_lock(entry));

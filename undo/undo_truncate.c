@@ -98,12 +98,13 @@ lower_limit(ZuEntry *entry, uint32 nextents, BlockNumber nblocks)
 	xl_undo_truncate xlrec = {0};
 	XLogRecPtr	recptr;
 	uint32		limit = pg_atomic_read_u32(&entry->limit);
-	Buffer		buf = zu_twins_share(ZU_META_BLOCK);
 
 	Assert(LWLockHeldByMe(zu_alloc_lock(entry)));
 	Assert(nblocks == zu_nblocks_for(nextents));
-	xlrec.floor = zu_meta(BufferGetPage(buf))->floor;
-	UnlockReleaseBuffer(buf);
+	zu_twins_lock(&meta, ZU_META_BLOCK);
+	zu_heal_limit(&meta);
+	xlrec.floor = zu_meta(zu_twins_page(&meta))->floor;
+	zu_twins_unlock(&meta);
 
 	/*
 	 * the alloc lock keeps other processes from changing the floor and the
