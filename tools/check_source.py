@@ -645,7 +645,7 @@ def check_subjects():
     # .git is a file in a worktree. A copy has none, and a shallow clone may not have the commit.
     if not os.path.exists(os.path.join(TOP, ".git")) or git("rev-parse", "--verify", SUBJECTS_SINCE + "^{commit}") is None:
         return
-    for line in git("log", "--format=%h %s", SUBJECTS_SINCE + "..HEAD").splitlines():
+    for line in (git("log", "--format=%h %s", SUBJECTS_SINCE + "..HEAD") or "").splitlines():
         commit, _, subject = line.partition(" ")
         if len(subject) > MAX_SUBJECT:
             yield "commit " + commit, 1, f"its subject has {len(subject)} characters: {subject}"
