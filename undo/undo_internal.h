@@ -279,6 +279,13 @@ extern void zu_log_limit(const ZuTwins *meta, uint32 nextents, uint32 floor);
 extern void zu_heal_limit(const ZuTwins *meta);
 
 /*
+ * Puts all transactions from `oldest` on in doubt (UNDO-46), on the meta page,
+ * because undo has been lost with the end of the file: the map may be made anew
+ * and then name no extent at all. Load lock held, meta page not loaded.
+ */
+extern void zu_doubt_lost(void);
+
+/*
  * Returns the first of extents 0 .. limit - 1 of which blocks that hold or may
  * hold data are not in the file of 'have' blocks; limit if there is none
  * (UNDO-72).

@@ -192,6 +192,34 @@ zu_heal_limit(const ZuTwins *meta)
 	zu_log_limit(meta, limit, zu_leap_from(data->floor));
 }
 
+/*
+ * Puts all transactions from `oldest` on in doubt, on the meta page. Nothing
+ * older than `oldest` on the page was ever put in doubt since then.
+ */
+static void
+doubt_all(ZuMetaData *meta)
+{
+	ZXid		next = zxid_from_full(ReadNextFullTransactionId());
+
+	meta->doubt_from = meta->doubt_to > meta->doubt_from ? Min(meta->doubt_from, meta->oldest)
+		: meta->oldest;
+	meta->doubt_to = Max(meta->doubt_to, Max(next, meta->oldest));
+}
+
+/* zu_doubt_lost: See undo_internal.h. */
+void
+zu_doubt_lost(void)
+{
+	ZuTwins		meta;
+	ZuMetaData *data;
+
+	zu_twins_lock(&meta, ZU_META_BLOCK);
+	data = zu_meta(zu_twins_page(&meta));
+	doubt_all(data);
+	zu_log_limit(&meta, data->nextents, data->floor);
+	zu_twins_unlock(&meta);
+}
+
 /* Raises the number of extents on the meta page, which has missed writes. */
 static void
 raise_nextents(uint32 nextents, uint32 claimed)
@@ -200,7 +228,6 @@ raise_nextents(uint32 nextents, uint32 claimed)
 	ZuMetaData *data;
 	uint32		floor;
 	PGAlignedBlock copy;
-	ZXid		next = zxid_from_full(ReadNextFullTransactionId());
 
 	if (!zu_twins_copy(ZU_META_BLOCK, copy.data))
 		return;
@@ -214,13 +241,8 @@ raise_nextents(uint32 nextents, uint32 claimed)
 	zu_twins_lock(&meta, ZU_META_BLOCK);
 	data = zu_meta(zu_twins_page(&meta));
 
-	/*
-	 * The window of earlier loads may be lost as well. Nothing older than
-	 * `oldest` on the page was ever put in doubt since then.
-	 */
-	data->doubt_from = data->doubt_to > data->doubt_from ? Min(data->doubt_from, data->oldest)
-		: data->oldest;
-	data->doubt_to = Max(data->doubt_to, Max(next, data->oldest));
+	/* the window of earlier loads may be lost as well */
+	doubt_all(data);
 	zu_log_limit(&meta, claimed, floor);
 	zu_twins_unlock(&meta);
 }

@@ -373,8 +373,14 @@ repair_length(bool dry_run, ZuReport report, void *arg)
 	else
 		report(arg, have, "file: it ends here; %u blocks without undo have been added",
 			   zu_nblocks_for(limit) - have);
-	if (!dry_run)
-		zu_extend_file(limit);
+	if (dry_run)
+		return;
+	zu_extend_file(limit);
+	if (lost < limit && !loaded)
+		zu_doubt_lost();
+	else if (lost < limit)
+		zu_widen_doubt(entry, pg_atomic_read_u64(&entry->durable),
+					   zxid_from_full(ReadNextFullTransactionId()));
 }
 
 /*
