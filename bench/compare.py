@@ -17,6 +17,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from server import BenchError, ExistingServer, PrivateServer, load_average, machine, machine_busy_seconds  # noqa: E402
+import growth  # noqa: E402
 import indexed  # noqa: E402
 import operations  # noqa: E402
 import ops  # noqa: E402
@@ -28,7 +29,7 @@ import report  # noqa: E402
 import workloads  # noqa: E402
 
 
-workloads.WORKLOADS.update(indexed.WORKLOADS)
+workloads.WORKLOADS = {**growth.WORKLOADS, **workloads.WORKLOADS, **indexed.WORKLOADS}
 
 
 class Parser(argparse.ArgumentParser):
@@ -63,7 +64,7 @@ def named(text):
 def parse(arguments):
     """Returns the options of the command line; exits with status 2 if they are wrong."""
     parser = Parser(prog="./zundo compare", add_help=True, allow_abbrev=False)
-    parser.add_argument("--workload", default=["W1"], metavar="NAME,...", type=named, help="or all (W1)")
+    parser.add_argument("--workload", default=["W0"], metavar="NAME,...", type=named, help="or all (W0)")
     parser.add_argument("--seconds", type=positive, help="of load per run (W1, W7: 60; W2L, W2Lf, W4L: 180; W8: 10; others: 20)")
     parser.add_argument("--scale", type=positive, default=20, help="of pgbench's tables (20)")
     parser.add_argument("--clients", type=positive, help="of pgbench (4; FK: 32)")
@@ -76,6 +77,7 @@ def parse(arguments):
     parser.add_argument("--touched", action="store_true", help="count what a transaction shares with others; writes docs/scaling.md")
     parser.add_argument("--list", action="store_true", help="list the operations")
     parser.add_argument("--server", metavar="CONNINFO", help="an existing server instead of a private one")
+    parser.add_argument("--results", metavar="DIR", help="where the page is written (bench/results)")
     parser.add_argument("--json", metavar="FILE", help="write the figures there too")
     parser.add_argument("--bindir", help=argparse.SUPPRESS)
     parser.add_argument("--only-parse", action="store_true", help=argparse.SUPPRESS)
@@ -131,8 +133,8 @@ def measure(bench, workload, rounds, sides):
     return title, runs
 
 
-def measure_workload(bench, workload, options, sides, folder):
-    """Measures one workload; returns (figures for the JSON, table, paths of its plots)."""
+def measure_workload(bench, workload, options, sides):
+    """Measures one workload; returns (figures for the JSON, table, its plots)."""
     names = tuple(side.name for side in sides)
     crowd = Crowd(bench)
     if workload == "ops":
@@ -142,15 +144,15 @@ def measure_workload(bench, workload, options, sides, folder):
         results, failures = ops.measure_all(bench, sides, operations.chosen(options.ops, default), options.rows, rounds)
         table = ops.table_of(results, names, options.rows, rounds)
         table.notes += failures
-        pictures = with_plots(lambda plots: [plots.ratios(results, ops.LIMIT, names, folder)])
+        pictures = with_plots(lambda plots: plots.ratios(results, ops.LIMIT, names))
         figures = {"title": table.title, "rows": options.rows, "operations": results, "failures": failures}
         figures["crowd"] = crowd.figures()
         table.notes += crowd.words()
-        return figures, table, [path for path in pictures if path]
+        return figures, table, pictures
     title, runs = measure(bench, workload, options.rounds or workloads.WORKLOADS[workload][2], sides)
     rows = report.summarize(workload, runs, names, crowd.figures())
     figures = {"title": title, "table": rows, "runs": runs, "crowd": crowd.figures()}
-    pictures = with_plots(lambda plots: plots.draw(workload, runs, rows, names, folder))
+    pictures = with_plots(lambda plots: plots.draw(workload, runs, rows, names))
     table = report.workload_table(f"{workload}: {title}", rows, names)
     table.notes += crowd.words()
     return figures, table, pictures
@@ -204,9 +206,9 @@ def commit():
     return done.stdout.strip() or "unknown"
 
 
-def results_folder():
-    """Creates bench/results and returns its path."""
-    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "results")
+def results_folder(options):
+    """Creates the folder of the results and returns its path."""
+    folder = options.results or os.path.join(os.path.dirname(os.path.abspath(__file__)), "results")
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
@@ -214,7 +216,7 @@ def results_folder():
     return folder
 
 
-def measure_scaling(bench, load, options, sides, folder):
+def measure_scaling(bench, load, options, sides):
     """Measures one load with increasing numbers of clients; returns what measure_workload returns."""
     names = tuple(side.name for side in sides)
     bench.progress, bench.say = say, lambda text: None
@@ -223,7 +225,7 @@ def measure_scaling(bench, load, options, sides, folder):
     title, what = scaling.LOADS[load][:2]
     table = scaling.table_of(load, points, names)
     table.notes += crowd.words()
-    pictures = with_plots(lambda plots: plots.over_clients(load, points, names, folder))
+    pictures = with_plots(lambda plots: plots.over_clients(load, points, names))
     return {"title": title, "what": what, "clients": points, "crowd": crowd.figures()}, table, pictures
 
 
@@ -250,7 +252,7 @@ def run(options, server):
     begun = time.monotonic()
     sides = engines()
     names = tuple(side.name for side in sides)
-    folder = results_folder()
+    folder = results_folder(options)
     if options.json:
         try:
             with open(options.json, "a", encoding="utf-8"):
@@ -277,7 +279,7 @@ def run(options, server):
         say("this server was built with assertions: its speed is not that of a normal build")
     tables, plots = {}, {}
     for workload in chosen:
-        figures, tables[workload], plots[workload] = measure_one(bench, workload, options, sides, folder)
+        figures, tables[workload], plots[workload] = measure_one(bench, workload, options, sides)
         results["workloads"][workload] = figures
         print("\n" + report.terminal_table(tables[workload]) + "\n", flush=True)
     results["took"] = f"{(time.monotonic() - begun) / 60:.1f} minutes"
@@ -299,11 +301,11 @@ def write_touched(bench, sides):
 
 
 def with_plots(draw_them):
-    """Returns the result of draw_them(plots), or an empty list if matplotlib is missing."""
+    """Returns the result of draw_them(plots), or an empty list if pygal is missing."""
     try:
         import plots
     except ImportError:
-        say("python3-matplotlib is missing: no plots")
+        say("python3-pygal is missing: no plots")
         return []
     return draw_them(plots)
 

@@ -1,27 +1,30 @@
 """Writes the HTML page of a run: a verdict, then each workload with its goals, figures and plots."""
 
-import base64
 import html
-import os
 
 from questions import NONE, QUESTIONS
 
 STYLE = """
-:root{--ink:#1d2430;--soft:#5c6675;--line:#dfe3e8;--good:#146c43;--bad:#b3261e;--open:#7a5b00}
+:root{--ink:#1d2430;--soft:#5c6675;--line:#dfe3e8;--good:#146c43;--bad:#b3261e;--open:#7a5b00;
+ --heap:#d9691f;--zheap:#1f6fb2;--page:#fff;--box:#eef3f8;--code:#f5f6f8;color-scheme:light dark}
+@media(prefers-color-scheme:dark){:root{--ink:#e4e8ee;--soft:#a3adbb;--line:#343c48;--good:#6fcf97;--bad:#ff8a80;--open:#e2c15a;
+ --heap:#f08a4b;--zheap:#6cb4f0;--page:#14181e;--box:#1e2732;--code:#1c222a}}
 *{box-sizing:border-box}
-body{font:16px/1.55 system-ui,sans-serif;max-width:1080px;margin:0 auto;padding:1.5em 1em 4em;color:var(--ink);background:#fff}
+body{font:16px/1.55 system-ui,sans-serif;max-width:1080px;margin:0 auto;padding:1.5em 1em 4em;color:var(--ink);background:var(--page)}
 h1{font-size:1.5em;line-height:1.25;margin:0 0 .6em}h2{font-size:1.2em;margin:2.4em 0 .4em;padding-top:1em;border-top:2px solid var(--line)}
 p{margin:.5em 0;max-width:75ch}.soft,.note{color:var(--soft);font-size:.92em}
-.verdict{font-size:1.15em;background:#eef3f8;border-left:5px solid #1f6fb2;padding:.8em 1em;max-width:none;margin:1em 0}
+.verdict{font-size:1.15em;background:var(--box);border-left:5px solid var(--zheap);padding:.8em 1em;max-width:none;margin:1em 0}
 .claim{font-weight:600}
 table{border-collapse:collapse;margin:1em 0;width:100%;font-variant-numeric:tabular-nums}
 td,th{padding:.35em .6em;border-bottom:1px solid var(--line);text-align:right;vertical-align:top}
 td{white-space:nowrap}td.left{white-space:normal}
 th{color:var(--soft);font-weight:600;font-size:.88em}.left{text-align:left}
 .reached{color:var(--good)}.missed,.MISSED,.ABOVE{color:var(--bad);font-weight:600}.too,.not{color:var(--open)}
-.pictures{display:flex;flex-wrap:wrap;gap:.5em 1em;align-items:flex-start}.pictures img{max-width:100%;height:auto}
+.pictures{display:flex;flex-wrap:wrap;gap:1em;align-items:flex-start;margin:1em 0}
+.pictures svg{display:block;height:auto;width:100%;max-width:30em}.pictures .guide.line,.pictures .axis .line{stroke:var(--line)!important;stroke-dasharray:none!important}
+.pictures svg.small{width:calc(25% - .75em);min-width:11em}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.2em 1em}dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}
-pre{background:#f5f6f8;padding:1em;overflow:auto;font-size:.85em}
+pre{background:var(--code);padding:1em;overflow:auto;font-size:.85em}
 @media(max-width:680px){
  body{font-size:15px;padding-top:1em}
  table,tbody,tr,td{display:block;width:100%}tr:first-child{display:none}
@@ -32,6 +35,10 @@ pre{background:#f5f6f8;padding:1em;overflow:auto;font-size:.85em}
  td:empty{display:none}td:first-child{font-weight:600;text-align:left}td:first-child::before{content:none}
  dl{grid-template-columns:1fr}dt{margin-top:.4em}
 }"""
+
+
+GOALS = ("A goal is a bound that zundo&#8217;s developers have set themselves for this workload; most follow from published figures. "
+         "A goal is not judged where the machine was too busy, or its rounds too different, to tell whether it is reached.")
 
 
 def html_table(table):
@@ -61,48 +68,54 @@ def count(number, what):
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def by_verdict(rows):
-    """Returns {"reached", "MISSED" or "open": rows} of the rows that have a goal."""
-    found = {"reached": [], "MISSED": [], "open": []}
-    for row in rows:
-        if row["asked"]:
-            found[row["verdict"] if row["verdict"] in found else "open"].append(row)
-    return found
+def judged(rows):
+    """Returns (rows whose goal was reached, rows whose goal was missed)."""
+    return tuple([row for row in rows if row["goal"] and row["verdict"] == verdict] for verdict in ("reached", "MISSED"))
 
 
-def as_asked(row, name):
-    """Returns a figure with its goal."""
-    shown = row["ratio"] if row["asked"].startswith("ratio") else f"{name} {row['zheap']}"
-    return f"{row['label']} ({shown}; asked: {row['asked'].removeprefix('ratio ')})"
+GROWTH = ("table_times", "table_growth", "table_growth_bytes")
 
 
-def comparison(rows, names):
-    """Returns a sentence with the ratios of transactions, CPU and WAL."""
-    words = []
-    for key, what in (("tps", "the transactions"), ("cpu_us", "the CPU"), ("wal_without_images", "the WAL"), ("wal_per_transaction", "the WAL")):
-        row = next((row for row in rows if row["key"] == key and row["ratio"]), None)
-        if row and not any(what in word for word in words):
-            words.append(f"{row['ratio']} times {what}")
-    if not words:
+def growth(rows, names):
+    """Returns a sentence that says how much the tables have grown; "" if that was not measured.
+
+    Growth counts bytes: it does not depend on how fast or busy the machine is.
+    """
+    row = next((row for row in rows if row["key"] in GROWTH), None)
+    if not row:
         return ""
-    return f"{names[1]} has {list_of(words)} of {names[0]}."
+    grew, unit = ("to", " times its size") if row["key"] == "table_times" else ("by", "")
+    heap, zheap = (row[side].removesuffix("x") for side in ("heap", "zheap"))
+    goal = {"reached": " (the goal)", "MISSED": f" (goal: {goal_of(row)})"}.get(row["verdict"], "")
+    return f"The table grew {grew} {heap}{unit} with {names[0]}, {grew} {zheap}{unit} with {names[1]}{goal}. "
+
+
+def goal_of(row):
+    """Returns the goal of a row, as text."""
+    return row["goal"].removeprefix("ratio ").removeprefix("zheap ")
+
+
+def with_figure(row, names):
+    """Returns the label of a row and the figure that its goal is about, with the goal if that was missed."""
+    if row["form"] == "yes":
+        return row["label"]
+    figure = f"{row['ratio']} times {names[0]}'s" if row["goal"].startswith("ratio") else row["zheap"]
+    return f"{row['label']} ({figure}{'; goal: ' + goal_of(row) if row['verdict'] == 'MISSED' else ''})"
 
 
 def sentence(rows, names):
-    """Returns sentences about the goals of one workload."""
-    found, parts = by_verdict(rows), []
-    number = sum(len(some) for some in found.values())
+    """Returns sentences about one workload: growth, then what else was judged, and nothing that was not."""
+    begin = growth(rows, names)
+    reached, missed = judged([row for row in rows if not begin or row["key"] not in GROWTH])
+    number = len(reached) + len(missed)
     if not number:
-        return "No goal was set for this workload. " + comparison(rows, names)
-    if len(found["reached"]) == number:
-        parts.append("The goal is reached." if number == 1 else f"All {number} goals are reached.")
-    else:
-        parts.append(f"{len(found['reached'])} of {count(number, 'goal')} reached.")
-    if found["MISSED"]:
-        parts.append("Missed: " + list_of([as_asked(row, names[1]) for row in found["MISSED"]]) + ".")
-    if found["open"]:
-        parts.append("Not judged: " + list_of([row["label"] for row in found["open"]]) + ".")
-    return " ".join(parts + [comparison(rows, names)])
+        return begin or "No goal was set or could be judged."
+    text = f"{begin}{'Also judged' if begin else 'Judged'}, {len(reached)} of {count(number, 'goal')} reached"
+    if reached:
+        text += ": " + "; ".join(with_figure(row, names) for row in reached)
+    if missed:
+        text += ". Missed: " + "; ".join(with_figure(row, names) for row in missed)
+    return text + "."
 
 
 def verdict(results, names):
@@ -110,16 +123,20 @@ def verdict(results, names):
     tables = {name: figures["table"] for name, figures in results["workloads"].items() if "table" in figures}
     if len(tables) == 1 and len(results["workloads"]) == 1:
         (name, rows), = tables.items()
-        return f"{name}, {results['workloads'][name]['title']}: {sentence(rows, names)}"
-    found = by_verdict([row for rows in tables.values() for row in rows])
-    number = sum(len(some) for some in found.values())
+        return f"{capital(results['workloads'][name]['title'])}. {sentence(rows, names)}"
+    reached, missed = judged([row for rows in tables.values() for row in rows])
+    number = len(reached) + len(missed)
     if not number:
-        return f"{names[0]} and {names[1]} side by side; no goals were set."
-    text = f"{names[1]} reaches {len(found['reached'])} of {number} goals in {count(len(tables), 'workload')}"
-    text += f" and misses {len(found['MISSED'])}" if found["MISSED"] else ""
-    text += f"; {len(found['open'])} could not be judged" if found["open"] else ""
+        return f"{names[0]} and {names[1]} side by side; no goals were judged."
+    text = f"{capital(results['workloads']['W0']['title'])}. {growth(tables['W0'], names)}" if "W0" in tables else ""
+    text = f"{text}{names[1]} reaches {len(reached)} of {number} goals that were judged, in {count(len(tables), 'workload')}"
     wrong = [name for name, rows in tables.items() for row in rows if row["form"] == "yes" and row["verdict"] == "MISSED"]
     return text + (f". Wrong results in {list_of(wrong)}." if wrong else ". All answers were right.")
+
+
+def capital(text):
+    """Returns the text with a capital at its beginning."""
+    return text[:1].upper() + text[1:]
 
 
 class Summary:
@@ -129,7 +146,7 @@ class Summary:
 
     def __init__(self, results, names):
         self.lines = []
-        self.headings = ("", "published", f"{names[0]} here", f"{names[1]} here", "ratio", "asked", "verdict")
+        self.headings = ("", "published", f"{names[0]} here", f"{names[1]} here", "ratio", "goal", "verdict")
         for workload, figures in results["workloads"].items():
             question = QUESTIONS.get(workload)
             rows = {row["key"]: row for row in figures.get("table", [])}
@@ -137,15 +154,7 @@ class Summary:
                 if key in rows:
                     row = rows[key]
                     self.lines.append((f"{workload}: {row['label']}", "" if published == NONE else published, row["heap"], row["zheap"],
-                                       row["ratio"], row["asked"], row["verdict"]))
-
-
-def picture(path):
-    """Returns the HTML of a picture, with its data."""
-    with open(path, "rb") as image:
-        data = base64.b64encode(image.read()).decode("ascii")
-    name = os.path.basename(path).removesuffix(".png").replace("-", " ")
-    return f"<img alt='{html.escape(name)}' src='data:image/png;base64,{data}'>"
+                                       row["ratio"], row["goal"], row["verdict"]))
 
 
 def section(workload, table, figures, pictures, names, alone):
@@ -158,9 +167,12 @@ def section(workload, table, figures, pictures, names, alone):
         out += [f"<p>{html.escape(question.asked)}</p>", f"<p class=soft>From: {html.escape(question.source)}.</p>"]
     if "table" in figures and not alone:
         out.append(f"<p class=claim>{html.escape(sentence(figures['table'], names))}</p>")
+    if pictures:
+        out.append("<div class=pictures>" + "".join(pictures) + "</div>")
+    if any(row["goal"] for row in figures.get("table", ())):
+        out.append(f"<p class=note>{GOALS}</p>")
     out.append(html_table(table))
-    out += [f"<p class=note>{html.escape(note)}</p>" for note in table.notes]
-    return out + ["<div class=pictures>" + "".join(picture(path) for path in pictures) + "</div>"]
+    return out + [f"<p class=note>{html.escape(note)}</p>" for note in table.notes]
 
 
 def facts(results):

@@ -1,114 +1,147 @@
-"""Draws the plots: sizes and speed over time or clients, bars of figures, ratios of operations."""
+"""Draws the plots as SVG, with pygal: sizes over updates or time, bars of figures, ratios of operations.
 
-import os
-import textwrap
+Colours are variables of the page's style sheet, which has others for a dark screen.
+"""
 
-import matplotlib
-matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402  (the backend comes first)
+import html
+import math
+import re
 
-from server import MB  # noqa: E402
+import pygal
+from pygal.style import Style
 
-COLORS = ("#c2571a", "#1f6fb2")
-SHADE = "#e9e6da"
+from server import MB
 
-SIZE = (5.2, 3.2)               # of a picture in inches; two fit beside each other on a wide screen
+INK, SOFT, LINE = "var(--ink)", "var(--soft)", "var(--line)"
+COLORS = ("var(--heap)", "var(--zheap)")
+FONT = "system-ui, sans-serif"
+
+SIZE = {"width": 480, "height": 320}            # two fit beside each other on a wide screen
+SMALL = {"width": 240, "height": 290}
 # heap's line is broad and drawn first, so that both can be seen where they are equal
-LINES = ({"color": COLORS[0], "linewidth": 5, "alpha": 0.55}, {"color": COLORS[1], "linewidth": 1.8})
+STROKES = ({"width": 6, "linecap": "round"}, {"width": 2.5})
 
 
-def finish(figure, folder, name):
-    """Writes a figure to a file; returns its path."""
-    path = os.path.join(folder, name)
-    figure.tight_layout()
-    figure.savefig(path, dpi=96)
-    pyplot.close(figure)
-    return path
+def style(colors=COLORS, label=13):
+    """Returns the style of all plots."""
+    return Style(background="transparent", plot_background="transparent", foreground=INK, foreground_strong=INK,
+                 foreground_subtle=SOFT, colors=colors, opacity="1", stroke_opacity="1", opacity_hover="1", stroke_opacity_hover="1",
+                 font_family=FONT, title_font_size=16, legend_font_size=14, label_font_size=label, major_label_font_size=label,
+                 value_font_size=14, value_colors=(INK,) * len(colors), transition="0s")
 
 
-def plain(axes, title, unit):
-    """Sets title and unit, and the style that all plots have."""
-    axes.set_title(title, loc="left", fontsize=10)
-    axes.set_ylabel(unit)
-    axes.margins(y=0.1)
-    axes.set_ylim(bottom=0)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#eeeeee")
-    axes.set_axisbelow(True)
+def common(title, colors=COLORS, label=13):
+    """Returns the options of all plots."""
+    return {"title": title, "style": style(colors, label), "js": [],
+            "disable_xml_declaration": True, "show_dots": False, "margin": 10, "legend_at_bottom": True, "legend_at_bottom_columns": 3, "truncate_legend": -1, "legend_box_size": 14}
 
 
-def shade_transaction(axes, figures):
-    """Shades the time in which the long transaction of W1 was open."""
-    axes.axvspan(figures["opened"], figures["closed"], color=SHADE, zorder=0, label="transaction open")
+def text_of(chart, words, kind="wide"):
+    """Returns the SVG of a chart, without scripts; words are its description for screen readers. kind: its class."""
+    drawn = re.sub(r"<script.*?</script>|<!--.*?-->|<title>.*?</title>", "", chart.render(is_unicode=True), flags=re.S)
+    return drawn.replace('class="pygal-chart"', f'class="{kind}"', 1).replace("<svg ", f"<svg role='img' aria-label='{html.escape(words, quote=True)}' ", 1)
+
+
+def round_steps(top, most=5):
+    """Returns 0 and round numbers up to the first one that is not below top."""
+    unit = 10 ** math.floor(math.log10(top)) if top > 0 else 1
+    step = next(unit * f for f in (0.1, 0.2, 0.25, 0.5, 1, 2, 5) if top <= unit * f * most)
+    return [step * n for n in range(math.ceil(round(top / step, 6)) + 1)] if top > 0 else [0, 1]
+
+
+def number(value):
+    """Returns a number of an axis."""
+    return f"{value:,.10g}"
+
+
+def lines(title, names, series, top, x_title, shaded=None, x_labels=None, x_format=number, dots=False):
+    """Returns the SVG of curves over numbers.
+
+    series: a list of points for each engine; top: the greatest value of all plots that are compared; shaded: begin, end
+    and name of a stretch of x.
+    """
+    colors = (LINE,) + COLORS if shaded else COLORS
+    ticks = round_steps(top)
+    right = max([x for points in series for x, _ in points] or [1])
+    labels = x_labels or [{"value": x, "label": x_format(x)} for x in round_steps(right) if x <= right]
+    chart = pygal.XY(**{**common(title, colors), **SIZE}, range=(0, ticks[-1]), margin_right=30, include_x_axis=True, x_title=x_title,
+                     allow_interruptions=True)
+    chart.y_labels = [{"value": y, "label": number(y)} for y in ticks]
+    chart.x_labels = labels
+    if shaded:
+        begin, end, name = shaded
+        chart.add(name, [(begin, 0), (begin, ticks[-1]), (end, ticks[-1]), (end, 0)], fill=True, stroke_style={"width": 0})
+    for name, points, stroke in zip(names, series, STROKES):
+        chart.add(name, points, stroke_style=stroke, show_dots=dots, dots_size=3)
+    ends = ", ".join(f"{name} {points[-1][1]:.3g} at the end" for name, points in zip(names, series) if points)
+    return text_of(chart, f"{title}: {ends}")
 
 
 def with_gaps(points, longest=1.5):
-    """Returns lists of x and of y in which a NaN separates points that are further apart than longest.
+    """Returns the points with a None between two that are further apart than longest.
 
     No line is drawn there: the load paused.
     """
-    xs, ys = [], []
-    for x, y in points:
-        if xs and x - xs[-1] > longest:
-            xs.append(x)
-            ys.append(float("nan"))
-        xs.append(x)
-        ys.append(y)
-    return xs, ys
+    shown = []
+    for point in points:
+        if shown and point[0] - shown[-1][0] > longest:
+            shown.append(None)
+        shown.append(point)
+    return [(None, None) if point is None else point for point in shown]
 
 
-def sizes_over_time(runs, names, folder):
-    """Draws the sizes of table, index and undo, and of all on disk, in the last round of W1; returns paths."""
-    shown = [("disk", "on disk: table, index and undo file"), ("table", "table pgbench_accounts"), ("index", "its primary key")]
-    if any(sample["undo"] for sample in runs[names[1]][-1]["samples"]):
-        shown.append(("undo", "undo in use"))
-    paths = []
-    for key, title in shown:
-        figure, axes = pyplot.subplots(figsize=SIZE)
-        shade_transaction(axes, runs[names[1]][-1])
-        for name, line in zip(names, LINES):
-            samples = [dict(s, disk=s["table"] + s["index"] + s["undo_file"]) for s in runs[name][-1]["samples"]]
-            if key != "undo" or any(s["undo"] for s in samples):
-                axes.plot([s["t"] for s in samples], [s[key] / MB for s in samples], label=name, **line)
-        plain(axes, title, "MB")
-        axes.legend(frameon=False, loc="lower right")
-        axes.set_xlabel("seconds")
-        paths.append(finish(figure, folder, f"W1-{key}.png"))
-    return paths
+def on_disk(sample):
+    """Returns the bytes of table, index and undo file."""
+    return sample["table"] + sample["index"] + sample["undo_file"]
 
 
-def speed_over_time(runs, names, folder):
-    """Draws transactions per second in the last round of W1; returns the path."""
-    figure, axes = pyplot.subplots(figsize=SIZE)
-    shade_transaction(axes, runs[names[1]][-1])
-    for name, line in zip(names, LINES):
-        axes.plot(*with_gaps(runs[name][-1]["progress"]), label=name, **line)
-    plain(axes, "transactions per second", "tps")
-    axes.set_xlabel("seconds")
-    axes.legend(frameon=False, loc="lower right")
-    return finish(figure, folder, "W1-tps.png")
+SIZES = (("table", "table, MB", lambda s: s["table"]), ("disk", "table, index and undo file, MB", on_disk),
+         ("index", "its primary key, MB", lambda s: s["index"]))
 
 
-def bars(workload, rows, names, folder, keys):
-    """Draws a small picture for each of the figures, with a bar for each engine; returns paths."""
-    paths = []
+def sizes(runs, names, x_key, x_title, x_format, shaded=None):
+    """Returns plots of the sizes in the last round, all with the same scale."""
+    samples = [runs[name][-1]["samples"] for name in names]
+    top = max(on_disk(sample) for side in samples for sample in side) / MB
+    return [lines(title, names, [[(s[x_key], size(s) / MB) for s in side] for side in samples], top, x_title,
+                  shaded=shaded, x_format=x_format) for _, title, size in SIZES]
+
+
+def over_time(runs, names):
+    """Returns the plots of W1: sizes and transactions per second, over time."""
+    last = runs[names[1]][-1]
+    shaded = (last["opened"], last["closed"], "transaction open")
+    progress = [with_gaps(runs[name][-1]["progress"]) for name in names]
+    top = max([tps for points in progress for _, tps in points if tps is not None] or [1])
+    return sizes(runs, names, "t", "seconds", number, shaded) + [
+        lines("transactions per second", names, progress, top, "seconds", shaded=shaded)]
+
+
+def over_updates(runs, names):
+    """Returns the plots of W0: sizes over the number of updates."""
+    return sizes(runs, names, "updates", "updates", lambda x: f"{x:,.0f}")
+
+
+def bars(rows, names, keys):
+    """Returns a small plot for each of the figures, with a bar for each engine."""
+    drawn = []
     for row in [row for key in keys for row in rows if row["key"] == key]:
         values = [row["values"]["heap"], row["values"]["zheap"]]
         if None in values:
             continue
-        figure, axes = pyplot.subplots(figsize=(2.5, 2.9))
-        drawn = axes.bar(names, values, color=COLORS, width=0.6)
-        axes.bar_label(drawn, labels=[row["heap"], row["zheap"]], fontsize=8, padding=2)
-        plain(axes, textwrap.fill(f"{row['label']} {row['better']}", 26), "")
-        axes.set_ylim(top=max(values + [0]) * 1.18 or 1)
-        axes.set_yticks([])
-        paths.append(finish(figure, folder, f"{workload}-bar-{row['key']}.png"))
-    return paths
+        chart = pygal.Bar(**{**common(f"{row['label']} {row['better']}"), **SMALL}, print_values=True, print_values_position="top",
+                          show_y_labels=False, show_y_guides=False, range=(0, max(values + [0]) * 1.1 or 1), spacing=4)
+        chart.x_labels = [""]
+        for name, value, shown in zip(names, values, (row["heap"], row["zheap"])):
+            chart.add(name, [{"value": value, "formatter": lambda _, shown=shown: shown}])
+        drawn.append(text_of(chart, f"{row['label']}: {names[0]} {row['heap']}, {names[1]} {row['zheap']}", "small"))
+    return drawn
 
 
 # By workload: the figures drawn as bars. INDEXED_BARS: those of W2, W4, W5 and W7.
 INDEXED_BARS = ["tps", "p99_ms", "cpu_us", "wal_without_images", "wal_per_transaction", "disk"]
 BARS = {
+    "W0": ("ended_times", "wal_per_transaction", "wal_without_images", "cpu_us"),
     "W1": ("disk", "p99_ms", "wal_per_transaction", "wal_without_images"),
     "W3": ("tps", "wal_per_transaction", "wal_without_images", "cpu_us"),
     "FK": ("tps", "wal_per_transaction", "cpu_us"),
@@ -117,56 +150,43 @@ BARS = {
 }
 
 
-def ratios(results, limit, names, folder):
-    """Draws a point for each operation at the ratio of its CPU, the greatest on top; returns the path, or None.
+def ratios(results, limit, names):
+    """Returns a plot with a point for each operation at the ratio of its CPU, the greatest on top; an empty list if there are none.
 
-    Operations that are not judged are pale.
+    The line through a point is the range of the rounds. Operations that are not judged are pale.
     """
     shown = sorted((r for r in results if r["cpu_ratio"]), key=lambda r: r["cpu_ratio"])
     if not shown:
-        return None
-    figure, axes = pyplot.subplots(figsize=(5.4, 1 + 0.19 * len(shown)))
+        return []
+    colors = {"above": COLORS[0], "noisy": SOFT, "short": SOFT}
+    chart = pygal.XY(**common(f"CPU of {names[1]} / {names[0]}: median and range of the rounds",
+                              (SOFT,) + tuple(colors.get(r["verdict"], COLORS[1]) for r in shown), 10),
+                     width=560, height=110 + 15 * len(shown), show_legend=False, range=(-1, len(shown)))
+    chart.add("limit", [(math.log10(limit), -1), (math.log10(limit), len(shown))], stroke_style={"width": 1})
     for place, result in enumerate(shown):
-        color = COLORS[0] if result["verdict"] == "above" else COLORS[1]
         pairs = [b["cpu"] / a["cpu"] for a, b in zip(*(result["rounds"][name] for name in names)) if a["cpu"]]
-        pale = 0.35 if result["verdict"] in ("noisy", "short") else 1
-        axes.plot([min(pairs), max(pairs)], [place, place], color=color, alpha=pale, linewidth=1)
-        axes.plot([result["cpu_ratio"]], [place], color=color, alpha=pale, marker="o", markersize=4)
-    axes.axvline(limit, color="#999999", linewidth=1)
-    axes.set_xscale("log")
-    ticks = [t for t in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if
-             shown[0]["cpu_ratio"] / 2 <= t <= shown[-1]["cpu_ratio"] * 2]
-    axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
-    axes.set_xticks([], minor=True)
-    axes.set_yticks(range(len(shown)), [r["name"] for r in shown], fontsize=7)
-    axes.set_ylim(-1, len(shown))
-    axes.set_title(f"CPU of {names[1]} / {names[0]}, median and range of the rounds", loc="left", fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="x", color="#eeeeee")
-    return finish(figure, folder, "ops-ratios.png")
+        points = [(math.log10(x), place) for x in (min(pairs), result["cpu_ratio"], max(pairs))]
+        chart.add(result["name"], [{"value": point, "node": {"r": 4 if i == 1 else 0}} for i, point in enumerate(points)],
+                  show_dots=True, stroke_style={"width": 1.5})
+    low, high = shown[0]["cpu_ratio"] / 2, shown[-1]["cpu_ratio"] * 2
+    chart.x_labels = [{"value": math.log10(t), "label": f"{t:g}"} for t in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if low <= t <= high]
+    chart.y_labels = [{"value": place, "label": result["name"]} for place, result in enumerate(shown)]
+    return [text_of(chart, f"CPU of {names[1]} divided by that of {names[0]}, for {len(shown)} operations")]
 
 
-def over_clients(load, points, names, folder):
-    """Draws transactions per second and CPU per transaction over the number of clients; returns paths."""
-    clients, paths = list(points), []
-    for key, label, unit in (("tps", "transactions per second", "tps"), ("cpu_us", "server CPU per transaction", "us")):
-        figure, axes = pyplot.subplots(figsize=SIZE)
-        for name, line in zip(names, LINES):
-            values = [points[n][name][key] for n in clients]
-            if None not in values:
-                axes.plot(clients, values, label=name, marker="o", **line)
-        plain(axes, f"{load}: {label}", unit)
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(clients, [str(n) for n in clients])
-        axes.set_xlabel("clients")
-        axes.legend(frameon=False, loc="best")
-        paths.append(finish(figure, folder, f"scaling-{load}-{key}.png"))
-    return paths
+def over_clients(load, points, names):
+    """Returns plots of transactions per second and of CPU per transaction over the number of clients."""
+    drawn = []
+    for key, title in (("tps", "transactions per second"), ("cpu_us", "server CPU per transaction, us")):
+        curves = [[(math.log2(n), points[n][name][key]) for n in points if points[n][name][key] is not None] for name in names]
+        top = max([value for curve in curves for _, value in curve] or [0])
+        if top:
+            drawn.append(lines(f"{load}: {title}", names, curves, top, "clients", dots=True,
+                               x_labels=[{"value": math.log2(n), "label": str(n)} for n in points]))
+    return drawn
 
 
-def draw(workload, runs, rows, names, folder):
-    """Draws all pictures of one workload; returns their paths."""
-    paths = []
-    if workload == "W1":
-        paths += sizes_over_time(runs, names, folder) + [speed_over_time(runs, names, folder)]
-    return paths + bars(workload, rows, names, folder, BARS.get(workload, INDEXED_BARS))
+def draw(workload, runs, rows, names):
+    """Returns all plots of one workload."""
+    curves = {"W0": over_updates, "W1": over_time}.get(workload)
+    return (curves(runs, names) if curves else []) + bars(rows, names, BARS.get(workload, INDEXED_BARS))

@@ -26,6 +26,9 @@ QUEUE = ("800 jobs come in a second and are claimed at once, the oldest first. C
          "each claim has to pass. ")
 
 QUESTIONS = {
+    "W0": Question("A small table is updated many times while another transaction stays open, as a report, a backup or a forgotten "
+                   "session does. The number of updates is fixed and both sides run the same ones, so that growth does not depend on the "
+                   "machine.", "ours", {"table_times": NONE, "index_times": NONE, "wal_without_images": NONE}),
     "W1": Question("pgbench's simple-update runs while another transaction keeps its snapshot from 10 % to 70 % of the time: the case in "
                    "which heap's tables bloat.", "the announcement of zheap, 2018 (scale 1000, 8 and 64 clients, 25 to 70 minutes)",
                    {"table_growth": "heap +23 to +130 %, zheap 0", "undo_back": "within seconds", "tps": "up to 1.45"}),

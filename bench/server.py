@@ -106,7 +106,7 @@ def speed(result):
 
 
 class Load:
-    """A run of pgbench in the background."""
+    """A run of pgbench in the background, for some seconds, or, if seconds is None, for the number that options name."""
 
     SAMPLED = 0.1                       # share of the transactions whose latency is logged
 
@@ -116,7 +116,7 @@ class Load:
         self.progress = []              # (seconds since the start, tps)
         self.errors = []
         self.process = subprocess.Popen(
-            [server.tool("pgbench"), "-n", "-M", "prepared", "-P", "1", "-T", str(seconds),
+            [server.tool("pgbench"), "-n", "-M", "prepared", "-P", "1", *([] if seconds is None else ["-T", str(seconds)]),
              "-c", str(clients), "-j", str(min(clients, os.cpu_count() or 1)),
              "-l", f"--sampling-rate={self.SAMPLED}", "--log-prefix=" + os.path.join(self.folder.name, "log")] + options
             + [server.conninfo(database)],

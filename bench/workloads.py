@@ -170,6 +170,18 @@ class Sampler:
         return self.samples
 
 
+def plain_wal(bench, session, start):
+    """Returns the bytes of WAL since a position, and those without full-page images (None on a user's server)."""
+    end = session.value("SELECT pg_current_wal_insert_lsn()")
+    everything = int(session.value(f"SELECT pg_wal_lsn_diff('{end}', '{start}')"))
+    if not bench.server.private:
+        return everything, None
+    session.query("SET synchronous_commit = on")
+    session.query("SELECT pg_logical_emit_message(true, 'zundo', 'the commit writes all WAL to the files')")
+    session.query("RESET synchronous_commit")
+    return everything, bench.server.wal_without_images(start, end)
+
+
 def without_images(bench, engine, session, options, seconds):
     """Runs the load again; returns its WAL bytes per transaction without full-page images.
 
@@ -180,11 +192,7 @@ def without_images(bench, engine, session, options, seconds):
         return None
     start = session.value("SELECT pg_current_wal_insert_lsn()")
     result = bench.load(engine, options, seconds).finish()
-    end = session.value("SELECT pg_current_wal_insert_lsn()")
-    session.query("SET synchronous_commit = on")
-    session.query("SELECT pg_logical_emit_message(true, 'zundo', 'the commit writes all WAL to the files')")
-    session.query("RESET synchronous_commit")
-    return bench.server.wal_without_images(start, end) / result["transactions"]
+    return plain_wal(bench, session, start)[1] / result["transactions"]
 
 
 def long_transaction(bench, engine):

@@ -351,7 +351,7 @@ run_tests()
 	parse_test_options "$@"
 	for v in "${versions[@]}"; do plan "$v"; done
 	[ ${#jobs[@]} -gt 0 ] || die "no test has that name"
-	need_packages perl libipc-run-perl clang python3 python3-psycopg2
+	need_packages perl libipc-run-perl clang python3 python3-psycopg2 python3-pygal
 	case "${jobs[*]}" in *"|cost|"*) need_packages valgrind ;; esac
 	mapfile -t servers < <(printf '%s\n' "${jobs[@]%%|*}" | awk '!seen[$0]++')
 	for v in "${servers[@]}"; do prepare "$v"; done
