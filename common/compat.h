@@ -10,8 +10,8 @@
 
 #include "postgres.h"
 
-#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 200000 || PG_VERSION_NUM / 10000 == 16
-#error "zundo supports PostgreSQL 15, 17, 18 and 19"
+#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 200000
+#error "zundo supports PostgreSQL 15 to 19"
 #endif
 
 #include "access/amapi.h"
@@ -319,7 +319,7 @@ zc_smgr_zero_extend(SMgrRelation smgr, BlockNumber first, int nblocks)
 #endif
 
 /* 17 allows roles other than the owner to vacuum a table. */
-#if PG_VERSION_NUM < 160000
+#if PG_VERSION_NUM < 170000
 #define zc_may_vacuum(reloid, form) vacuum_is_relation_owner(reloid, form, VACOPT_VACUUM)
 #else
 #define zc_may_vacuum(reloid, form) vacuum_is_permitted_for_relation(reloid, form, VACOPT_VACUUM)
@@ -338,8 +338,8 @@ typedef CompactAttribute *ZcAttr;
 #define zc_attr_byte_aligned(att) ((att)->attalignby == 1)
 #endif
 
-/* 16 added the slot operation is_current_xact_tuple. */
-#if PG_VERSION_NUM < 160000
+/* 17 added the slot operation is_current_xact_tuple. */
+#if PG_VERSION_NUM < 170000
 #define ZC_HAS_IS_CURRENT_XACT_TUPLE 0
 #else
 #define ZC_HAS_IS_CURRENT_XACT_TUPLE 1

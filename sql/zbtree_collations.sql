@@ -1,6 +1,8 @@
 -- zbtree refuses operator classes that compare bytes where a collation is not deterministic (ZBTREE-11); needs ICU
-SELECT count(*) = 0 AS no_icu FROM pg_collation WHERE collprovider = 'i' \gset
+-- 16 has the collation unicode also without ICU
+SELECT count(*) = 0 AS no_icu FROM pg_collation WHERE collname = 'en-x-icu' \gset
 \if :no_icu
+\echo skipped: the server lacks ICU
 \quit
 \endif
 CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false);

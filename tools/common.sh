@@ -52,32 +52,81 @@ prepare_work()
 	chmod 755 "$work"
 }
 
+# The major versions that zundo supports.
+all_majors=(15 16 17 18 19)
+
+# system_bindir MAJOR: prints where the packages of Debian or Red Hat have installed the
+# programs of that server; fails if they have not.
+system_bindir()
+{
+	local d
+	for d in "/usr/lib/postgresql/$1/bin" "/usr/pgsql-$1/bin"; do
+		[ ! -x "$d/postgres" ] || { echo "$d"; return 0; }
+	done
+	return 1
+}
+
+# system_has MAJOR: succeeds if the system's server is installed, or apt can install it.
+system_has() { system_bindir "$1" >/dev/null || apt-cache show "postgresql-$1" >/dev/null 2>&1; }
+
 # Prints the major version to use if none is given: the first one that zundo
-# supports and that is installed from Debian's packages, or else is packaged.
+# supports and that is installed from the system's packages, or else is packaged.
 default_major()
 {
 	local v
-	for v in 15 17 18 19; do [ ! -x "/usr/lib/postgresql/$v/bin/postgres" ] || { echo $v; return; }; done
-	for v in 15 17 18 19; do
-		! apt-cache show "postgresql-$v" >/dev/null 2>&1 || { echo $v; return; }
-	done
+	for v in "${all_majors[@]}"; do ! system_bindir "$v" >/dev/null || { echo "$v"; return; }; done
+	for v in "${all_majors[@]}"; do ! system_has "$v" || { echo "$v"; return; }; done
 	echo 15
 }
 
-# has_server MAJOR: succeeds if that server has been built, is packaged, or its
-# sources are available.
-has_server()
+# tarball_of MAJOR: prints the tarball of sources that ZUNDO_POSTGRES_MAJOR names.
+tarball_of()
 {
-	[ ! -f "$HOME/.cache/zundo/pg$1/complete" ] || return 0
-	if [ "$1" = 19 ] && [ -n "${ZUNDO_POSTGRES_19:-}" ]; then
-		[ -f "$ZUNDO_POSTGRES_19" ] || die "there is no file $ZUNDO_POSTGRES_19 (ZUNDO_POSTGRES_19)"
-		return 0
-	fi
-	debian_has "$1"
+	local name=ZUNDO_POSTGRES_$1
+	[ -z "${!name:-}" ] || [ -f "${!name}" ] || die "there is no file ${!name} ($name)"
+	echo "${!name:-}"
 }
 
-# debian_has MAJOR: succeeds if Debian's server is installed or packaged.
-debian_has() { [ -x "/usr/lib/postgresql/$1/bin/postgres" ] || apt-cache show "postgresql-$1" >/dev/null 2>&1; }
+is_debian() { grep -qs '^ID=debian$' /etc/os-release; }
+
+# can_build MAJOR: succeeds if that server has been built from its sources, or can be.
+can_build()
+{
+	[ ! -f "$HOME/.cache/zundo/pg$1/complete" ] || [ ! -d "$HOME/.cache/zundo/pg$1/src" ] || return 0
+	case $1 in
+		16) [ -n "$(tarball_of 16)" ] ;;
+		19) [ -n "$(tarball_of 19)" ] || { is_debian && apt-cache show postgresql-19 >/dev/null 2>&1; } ;;
+		*) is_debian ;;
+	esac
+}
+
+# has_python_package MAJOR: succeeds if the server can be taken from a Python package.
+has_python_package() { [ "$1" = 16 ] && { is_debian || python3 -m pip --version >/dev/null 2>&1; }; }
+
+# why_no_server MAJOR: prints why there can be no server of that version on this machine,
+# or nothing.
+why_no_server()
+{
+	if system_has "$1" || can_build "$1" || has_python_package "$1"; then return; fi
+	if is_debian; then
+		echo "Debian has no package of it, and ZUNDO_POSTGRES_$1 names no tarball of its sources"
+	else
+		echo "it is not installed, and can be built on Debian only"
+	fi
+}
+
+# is_system_server VERSION: succeeds if tests of this version run on the system's server.
+is_system_server()
+{
+	[ "$1" = "$(default_major)" ] || { ! can_build "${1%[asvc]}" && system_has "$1"; }
+}
+
+# with_assertions VERSION: prints the name of the server of this version that has
+# assertions, or VERSION if there is none.
+with_assertions()
+{
+	if is_system_server "$1" && can_build "$1"; then echo "${1}a"; else echo "$1"; fi
+}
 
 # private_server MAJOR [--release|--sanitize|--valgrind|--coverage]: prints the bin directory
 # of a server built by tools/build-postgres. Root's build is in root's home, which
@@ -96,7 +145,7 @@ private_server()
 		rm -rf "$copy"
 		mkdir -p "$copy"
 		cp -a "$built/bin" "$built/lib" "$built/include" "$built/share" "$copy/"
-		cp "$built/src/src/tools/valgrind.supp" "$copy/"
+		[ ! -d "$built/src" ] || cp "$built/src/src/tools/valgrind.supp" "$copy/"
 		wrap_postgres "$copy" "${2:-}"
 		cp -a "$built/complete" "$copy/complete"
 	fi
@@ -139,21 +188,27 @@ wrap_postgres()
 }
 
 # choose_server VERSION PURPOSE: sets $pg (a name for files and messages), $major
-# and $bindir. PURPOSE is test (a server with assertions, except for Debian's own)
-# or measure (without).
+# and $bindir. PURPOSE is test (a server with assertions, except for the system's own
+# and that of a Python package) or measure (without).
 choose_server()
 {
-	local version=$1 purpose=$2
+	local version=$1 purpose=$2 why
 	case $version in
-		15 | 15[asvc] | 17 | 17[asvc] | 18 | 18[asvc] | 19 | 19[asvc]) ;;
-		*) usage_error "--pg takes 15, 17, 18, 19, 15a (with assertions), 17s (with sanitizers), 17v (under valgrind) or 17c (counting lines), not '$version'" ;;
+		15 | 15[asvc] | 16 | 16[asvc] | 17 | 17[asvc] | 18 | 18[asvc] | 19 | 19[asvc]) ;;
+		*) usage_error "--pg takes 15, 16, 17, 18, 19, 15a (with assertions), 17s (with sanitizers), 17v (under valgrind) or 17c (counting lines), not '$version'" ;;
 	esac
 	pg=$version
 	major=${version%[asvc]}
+	why=$(why_no_server "$major")
+	[ -z "$why" ] || die "there is no PostgreSQL $major: $why"
+	case $version in
+		*[asvc]) can_build "$major" || die "there is no PostgreSQL $version: the sources of $major are not there (ZUNDO_POSTGRES_$major)" ;;
+	esac
 	prepare_work
-	if [ "$version" = "$(default_major)" ] || { [ "$purpose" = measure ] && [ "$version" = "$major" ] && debian_has "$major"; }; then
+	if [ "$version" = "$major" ] &&
+		{ is_system_server "$major" || { [ "$purpose" = measure ] && system_has "$major"; }; }; then
 		need_packages "postgresql-$major" "postgresql-server-dev-$major" gcc make liblz4-dev
-		bindir=/usr/lib/postgresql/$major/bin
+		bindir=$(system_bindir "$major") || die "PostgreSQL $major is not installed"
 	elif [ "$purpose" = measure ] && [ "$version" = "$major" ]; then
 		need_packages gcc make liblz4-dev
 		bindir=$(private_server "$major" --release)
@@ -181,7 +236,7 @@ use_bindir()
 	# The run path in copied programs names the original's libraries.
 	unset LD_LIBRARY_PATH
 	libdir=$("$pg_config" --libdir)
-	case $bindir in /usr/lib/*) ;; *) export LD_LIBRARY_PATH=$libdir ;; esac
+	case $bindir in /usr/*) ;; *) export LD_LIBRARY_PATH=$libdir ;; esac
 }
 
 # Sets $copy, and brings it up to date with the checkout. Keeps the files' times,

@@ -2,14 +2,14 @@
 and callback with which the server's headers define what a table access method does.
 
 The names are those in the headers of the installed servers, and those in
-tools/duties.txt, which has the names of 15, 17, 18 and 19 for machines without headers.
+tools/duties.txt, which has the names of 15 to 19 for machines without headers.
 """
 
 import glob
 import os
 import re
 
-VERSIONS = ("15", "17", "18", "19")
+VERSIONS = ("15", "16", "17", "18", "19")
 STORED = "tools/duties.txt"
 TABLE = "docs/duties.md"
 

@@ -154,11 +154,22 @@ plan_random()
 	done < <(random_runs "$server")
 }
 
+# has_suites SERVER: succeeds if the server's own suites are there: its sources are.
+has_suites()
+{
+	local major=${1%[asvc]}
+	! can_build "$major" || return 0
+	say "skipping the suites of PostgreSQL $major: its sources are not there (ZUNDO_POSTGRES_$major)"
+	return 1
+}
+
 # plan_core SERVER: adds the core suites, on the server of the same version that has
 # assertions.
 plan_core()
 {
 	local suite assertions major=${1%[asvc]}
+	[ "$tier:$major" != all:16 ] || return 0
+	has_suites "$1" || return 0
 	assertions=$(with_assertions "$1")
 	for suite in regression isolation moved zbtree zbtree-isolation; do
 		case $tier:$major:$suite in
@@ -180,19 +191,13 @@ plan_decoding()
 	assertions=$(with_assertions "$1")
 	[ "$tier" != all ] || return 0
 	case $1 in *[sv]) return 0 ;; esac
+	has_suites "$1" || return 0
 	job "$assertions" decoding $light part_decoding regression
 	job "$assertions" decoding $light part_decoding isolation
 	while read -r item; do
 		! wanted "$item" || job "$assertions" decoding $light part_decoding "$item"
 	done < <(cd "$HOME/.cache/zundo/pg$major/src" && ls contrib/test_decoding/t/*.pl src/test/subscription/t/*.pl |
 		sed 's,^contrib/\|^src/test/,,')
-}
-
-# with_assertions SERVER: prints the name of the server of its version that has
-# assertions.
-with_assertions()
-{
-	if [ "$1" = "$(default_major)" ]; then echo "${1}a"; else echo "$1"; fi
 }
 
 # both_kinds SERVER: prints the name of the server; with --all, also that of the server
@@ -326,20 +331,21 @@ parse_test_options()
 	fi
 	[ ${#versions[@]} -eq 0 ] || return 0
 	case $tier in
-		one) if asked core || asked decoding; then versions=(15 17 18); else versions=("$(default_major)"); fi ;;
-		all) versions=(15 17 18 19) ;;
-		long) versions=(15 17 18 19 17s) ;;
+		one) if asked core || asked decoding; then versions=(15 16 17 18); else versions=("$(default_major)"); fi ;;
+		all) versions=(15 16 17 18 19) ;;
+		long) versions=(15 16 17 18 19 17s) ;;
 	esac
-	[ $tier = one ] || leave_out_19
+	leave_out_missing
 }
 
-# Takes 19 out of $versions if its server cannot be built.
-leave_out_19()
+# Takes the versions out of $versions of which there can be no server here.
+leave_out_missing()
 {
-	local v kept=()
-	if has_server 19; then return; fi
-	say "skipping PostgreSQL 19: Debian has no package of it, and ZUNDO_POSTGRES_19 names no tarball of its sources"
-	for v in "${versions[@]}"; do [ "$v" = 19 ] || kept+=("$v"); done
+	local v why kept=()
+	for v in "${versions[@]}"; do
+		why=$(why_no_server "${v%[asvc]}")
+		if [ -z "$why" ]; then kept+=("$v"); else say "skipping PostgreSQL ${v%[asvc]}: $why"; fi
+	done
 	versions=("${kept[@]}")
 }
 

@@ -19,7 +19,8 @@ part_build()
 
 # regress OUTPUT LABEL AM DRIVER OPTION... -- TEST...: runs tests with pg_regress or
 # pg_isolation_regress, each in a separate database (tools/own-database). The tables
-# of tests for heap and zheap are of access method AM. One result for each test.
+# of tests for heap and zheap are of access method AM. One result for each test, but for
+# those that print a line "skipped: REASON".
 regress()
 {
 	local output=$1 label=$2 am=$3 driver=$4 options=() status name log=$1/log
@@ -41,7 +42,11 @@ regress()
 		status=fail
 		# "test NAME ... ok" up to 15, "ok 1 - NAME" later
 		! grep -qE "^(test $name +\.\.\. ok|ok [0-9]+ +- $name )" "$log" || status=ok
-		result $status "$name$(on_am "$name")"
+		if [ $status = ok ] && grep -qs '^skipped: ' "$output/results/$name.out"; then
+			echo "  skipped $name$(on_am "$name"): $(sed -n 's/^skipped: //p' "$output/results/$name.out")"
+		else
+			result $status "$name$(on_am "$name")"
+		fi
 	done
 	if [ -s "$output/regression.diffs" ]; then
 		echo "  --- $output/regression.diffs, first 100 lines ---"
@@ -322,6 +327,17 @@ C
 	drop_cluster
 }
 
+# tap_modules: prints the folder of the server's Perl modules for TAP tests. A server
+# that has none is tested with those of another version in the system's packages.
+tap_modules()
+{
+	local d
+	for d in "$(server_tests)/perl" /usr/lib/postgresql/*/lib/pgxs/src/test/perl /usr/pgsql-*/lib/pgxs/src/test/perl; do
+		[ ! -f "$d/PostgreSQL/Test/Cluster.pm" ] || { echo "$d"; return; }
+	done
+	say "no server has the modules for TAP tests"
+}
+
 # tap_file FILE: runs one file of t/.
 tap_file() { run_tap "$(basename "$1" .pl)" "$copy/t/$1"; }
 
@@ -338,7 +354,7 @@ run_tap()
 	rm -rf "$dir"
 	as_server mkdir -p "$dir/log"
 	# PGCTLTIMEOUT: with assertions replay checks every changed page, which takes time
-	as_server env PGCTLTIMEOUT=600 "PERL5LIB=$src/perl:$copy/t" "PATH=$bindir:$PATH" \
+	as_server env PGCTLTIMEOUT=600 "PERL5LIB=$(tap_modules):$copy/t" "PATH=$bindir:$PATH" \
 		"PG_REGRESS=$src/regress/pg_regress" "PG_CONFIG=$pg_config" "top_builddir=$dir" \
 		"TESTDIR=$dir" "TESTDATADIR=$dir/tmp_check" "TESTLOGDIR=$dir/log" \
 		"PG_TEST_PORT_DIR=$work/tap-ports" \
@@ -356,6 +372,7 @@ run_tap()
 				"$(sed -nE 's/.*# (SKIP|skip) */: /p' "$log" | head -n 1)"
 		else
 			printf '  ok      %s (%d)\n' "$name" "$ok"
+			sed -nE 's/^ok [0-9]+.*# (SKIP|skip) */          skipped in it: /p' "$log" | sort -u
 		fi
 		rm -rf "$dir"
 		return
