@@ -109,7 +109,7 @@ for my $db (@dbs)
 	isnt($node->safe_psql($db, 'SELECT zundo.undo_bytes_in_use()'), '0', '... its undo is kept');
 	like($node->safe_psql($db, 'SELECT kind, name FROM zundo.stat_horizon LIMIT 1'), qr/^replication slot\|gone$/, '... which zundo.stat_horizon explains');
 }
-$node->safe_psql('d1', q(SELECT pg_create_logical_replication_slot('late', 'test_decoding'); SELECT pg_drop_replication_slot('gone')));
+$node->safe_psql('d1', q(SELECT pg_create_logical_replication_slot('late', 'pgoutput'); SELECT pg_drop_replication_slot('gone')));
 $node->safe_psql($_, 'UPDATE z SET v = v + 1') for @dbs;
 ok($node->poll_query_until($_, 'SELECT zundo.undo_bytes_in_use() = 0'), "a logical slot: $_ gives its undo back") for @dbs;
 no_crash($node);

@@ -78,33 +78,37 @@ $parent->quit;
 is($node->safe_psql('postgres', q{SELECT * FROM zundo.check('kept')}), '', 'zundo.check of kept');
 
 # 4. What a KEY SHARE lock costs: no undo for five on a page, and no more WAL than heap's 54 bytes.
-$node->safe_psql(
-	'postgres', q{
-	CREATE EXTENSION pg_walinspect;
-	CREATE TABLE p (id int PRIMARY KEY) USING zheap;
-	CREATE TABLE c (id int REFERENCES p) USING zheap;
-	CREATE TABLE cheap (id int REFERENCES p) USING heap;
-	INSERT INTO p SELECT generate_series(1, 20);
-	SELECT id FROM p FOR KEY SHARE;
-	SELECT zundo.discard();
-});
-my $costs = $node->safe_psql(
-	'postgres', q{
-	SET wal_consistency_checking = '';
-	SELECT id FROM p WHERE id = 20 FOR KEY SHARE \gset
-	SELECT pg_current_wal_insert_lsn() AS start, zundo.undo_bytes_in_use() AS undo \gset
-	BEGIN;
-	INSERT INTO cheap VALUES (1), (2), (3), (4);
-	SELECT id AS ignored FROM p WHERE id = 5 FOR KEY SHARE \gset
-	COMMIT;
-	SELECT zundo.undo_bytes_in_use() - :undo;
-	SELECT string_agg(DISTINCT record_type, ' '), count(*), max(record_length - fpi_length) <= 54
-	FROM pg_get_wal_records_info(:'start', pg_current_wal_flush_lsn())
-	WHERE resource_manager = 'zundo' AND record_type !~ 'UNDO';
-	SELECT id AS ignored FROM p WHERE id < 7 FOR KEY SHARE \g /dev/null
-	SELECT zundo.undo_bytes_in_use() - :undo > 0;
-});
-is($costs, "0\nINLINE_LOCK|5|t\nt", 'undo and WAL of KEY SHARE locks');
+SKIP:
+{
+	skip 'the server lacks pg_walinspect of contrib', 1 unless server_has('pg_walinspect');
+	$node->safe_psql(
+		'postgres', q{
+		CREATE EXTENSION pg_walinspect;
+		CREATE TABLE p (id int PRIMARY KEY) USING zheap;
+		CREATE TABLE c (id int REFERENCES p) USING zheap;
+		CREATE TABLE cheap (id int REFERENCES p) USING heap;
+		INSERT INTO p SELECT generate_series(1, 20);
+		SELECT id FROM p FOR KEY SHARE;
+		SELECT zundo.discard();
+	});
+	my $costs = $node->safe_psql(
+		'postgres', q{
+		SET wal_consistency_checking = '';
+		SELECT id FROM p WHERE id = 20 FOR KEY SHARE \gset
+		SELECT pg_current_wal_insert_lsn() AS start, zundo.undo_bytes_in_use() AS undo \gset
+		BEGIN;
+		INSERT INTO cheap VALUES (1), (2), (3), (4);
+		SELECT id AS ignored FROM p WHERE id = 5 FOR KEY SHARE \gset
+		COMMIT;
+		SELECT zundo.undo_bytes_in_use() - :undo;
+		SELECT string_agg(DISTINCT record_type, ' '), count(*), max(record_length - fpi_length) <= 54
+		FROM pg_get_wal_records_info(:'start', pg_current_wal_flush_lsn())
+		WHERE resource_manager = 'zundo' AND record_type !~ 'UNDO';
+		SELECT id AS ignored FROM p WHERE id < 7 FOR KEY SHARE \g /dev/null
+		SELECT zundo.undo_bytes_in_use() - :undo > 0;
+	});
+	is($costs, "0\nINLINE_LOCK|5|t\nt", 'undo and WAL of KEY SHARE locks');
+}
 
 # 5. A row with more lockers than a page has slots moves, and moves back; each of them counts.
 $node->safe_psql('postgres', join("\n", 'SET synchronous_commit = off;',

@@ -8,7 +8,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(read_block write_block write_twins twin_block map_block extent_block zundo_node standby_of server_major sql session ask $complaint
+our @EXPORT = qw(read_block write_block write_twins twin_block map_block extent_block zundo_node standby_of server_major server_has sql session ask $complaint
 	crash crashes stop_idle wait_for_death timed_out passes sound no_crash
 	index_twins change_twins compare_twins twin_round rebuild_twins end_snapshots);
 
@@ -35,6 +35,28 @@ our $complaint = '';
 		$session->{timeout}->start();
 		return $quit->($session);
 	};
+}
+
+# A file that says CREATE EXTENSION, or names the plugin test_decoding, is skipped on a
+# server that lacks the extension or plugin, unless it asks server_has: then it skips
+# what needs it itself.
+{
+	open(my $file, '<', $0) or die "$0: $!";
+	my $text = do { local $/; <$file> };
+	my %needed = map { $_ => 1 } $text =~ /CREATE EXTENSION (?:IF NOT EXISTS )?(\w+)/g, $text =~ /'(test_decoding)'/g;
+	delete $needed{$_} for $text =~ /server_has\('(\w+)'\)/g;
+	for my $name (sort grep { !/^zundo/ } keys %needed)
+	{
+		plan skip_all => "the server lacks $name of contrib" unless server_has($name);
+	}
+}
+
+# server_has NAME: returns whether the server has the extension or library of this name.
+sub server_has
+{
+	my ($name) = @_;
+	my ($share, $lib) = map { my $dir = `pg_config $_`; chomp $dir; $dir } '--sharedir', '--pkglibdir';
+	return -f "$share/extension/$name.control" || -f "$lib/$name.so";
 }
 
 # zundo_node NAME [CONF [OPTION => VALUE ...]]: starts a server and returns its node. It
