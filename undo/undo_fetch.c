@@ -342,6 +342,19 @@ headers_on_page(UndoPtr ptr, RelFileNumber relnumber, BlockNumber block, ZuHeade
 }
 
 /*
+ * Reads the header of the record at ptr, which does not lie on one undo page.
+ * Returns 1, or 0 if it is missing or damaged. The caller holds the fence.
+ */
+static int
+straddling_header(UndoPtr ptr, RelFileNumber relnumber, BlockNumber block, ZuHeader *header)
+{
+	char		buf[ZUR_MAX_LENGTH];
+	int			len = gather_record(ptr, buf);
+
+	return len > 0 && take_header(ptr, buf, len, relnumber, block, header) ? 1 : 0;
+}
+
+/*
  * zu_fetch_headers: See undo.h. Reads nothing of the payloads, so that records
  * of 35 bytes cost a small part of what zu_fetch costs for each.
  */
@@ -357,7 +370,11 @@ zu_fetch_headers(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect
 		return temp_headers(ptr, expect_relnumber, expect_block, headers, max);
 	taken = zu_fence_enter();
 	if (zuptr_extent(ptr) < pg_atomic_read_u32(&zu_my.entry->limit))
+	{
 		n = headers_on_page(ptr, expect_relnumber, expect_block, headers, max);
+		if (n == 0)
+			n = straddling_header(ptr, expect_relnumber, expect_block, headers);
+	}
 	zu_fence_leave(taken);
 	return n;
 }
