@@ -222,9 +222,13 @@ $eve->query_safe('UPDATE eve.locked SET b = 4 WHERE id = 1; COMMIT');
 ($err) = fill(100, 'error');
 like($err, qr/(?:Process|Transaction \d+ of process) $holder->{pid} prevents undo from being discarded/, 'error: the session that has locked a row is named');
 is($node->safe_psql('postgres', q{SELECT kind FROM zundo.stat_horizon LIMIT 1}), 'row locks', '... which keeps older undo');
+# The statement that ends the holder has a snapshot that is as old as the holder's transaction
+# id, so its own space may be missing; the next one has it.
 ($err) = fill(100, 'cancel');
-is($err, '', 'cancel: the writer continues');
+like($err, qr/^$|DETAIL:[^\n]* This transaction itself prevents undo from being discarded/, 'cancel: the writer continues, or its snapshot is as old');
 gone($holder, 'the session that has locked the row is terminated');
+($err) = fill(100, 'cancel');
+is($err, '', '... and the next writer continues');
 room('row locks');
 
 # A function that catches the cancellation.
