@@ -355,8 +355,9 @@ zu_header_about(ZuHeader *header, const ZuRecord *rec)
  * Reads the headers of the record at ptr and of those before it in its chain,
  * as far as they lie on one undo page, or that of the first one alone if it
  * straddles pages: at most max, which is from 1 to ZU_MAX_HEADERS. Returns
- * their number. That is 0 if the first record has been discarded or is damaged:
- * the caller calls zu_fetch, which finds out which. Takes the locks of zu_fetch.
+ * their number. That is 0 if the first record has been discarded or is
+ * damaged: the caller calls zu_fetch, which finds out which. Takes the locks
+ * of zu_fetch.
  */
 extern int	zu_fetch_headers(UndoPtr ptr, RelFileNumber expect_relnumber,
 							 BlockNumber expect_block, ZuHeader *headers, int max);
