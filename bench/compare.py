@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 sys.dont_write_bytecode = True
@@ -97,9 +98,37 @@ def parse(arguments):
     return options
 
 
-def say(text):
-    """Prints a line about the progress to stderr."""
-    print(f"zundo: {text}", file=sys.stderr, flush=True)
+class Progress:
+    """Prints lines about the progress to stderr, with the seconds that have passed.
+
+    A thread repeats the last line when nothing has been printed for a while.
+    """
+
+    SILENCE = 5.0
+
+    def __init__(self):
+        self.begun = self.said = time.monotonic()
+        self.last = None
+
+    def say(self, text):
+        """Prints a line."""
+        self.last, self.said = text, time.monotonic()
+        print(f"zundo: {self.said - self.begun:3.0f} s: {text}", file=sys.stderr, flush=True)
+
+    def watch(self):
+        """Starts the thread."""
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self):
+        """Repeats the last line, again and again."""
+        while True:
+            time.sleep(max(0.1, self.said + self.SILENCE - time.monotonic()))
+            if self.last and time.monotonic() >= self.said + self.SILENCE:
+                self.say(self.last if self.last.startswith("still ") else f"still {self.last}")
+
+
+PROGRESS = Progress()
+say = PROGRESS.say
 
 
 def interrupted(_signal, _frame):
@@ -213,6 +242,8 @@ def results_folder(options):
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise BenchError(f"cannot write results: {error}") from None
+    if not os.access(folder, os.W_OK):
+        raise BenchError(f"cannot write results into {folder}; --results names another folder")
     return folder
 
 
@@ -321,6 +352,7 @@ def main():
         return 0
     signal.signal(signal.SIGINT, interrupted)
     signal.signal(signal.SIGTERM, interrupted)
+    PROGRESS.watch()
     if options.server:
         server = ExistingServer(options.bindir, options.server)
     else:

@@ -39,7 +39,8 @@ def fixed_updates(bench, engine):
         waited += result["latency_ms"] * result["transactions"]
         latencies += result["sample"]
         samples.append(dict(sizes_now(meter, engine, "account"), updates=done))
-        bench.say(f"{done:,} of {UPDATES:,} updates, table {samples[-1]['table'] / loaded['table']:.2f} times its size")
+        if step in (STEPS // 2, STEPS):
+            bench.say(f"{done:,} of {UPDATES:,} updates, table {samples[-1]['table'] / loaded['table']:.2f} times its size")
     cpu_end = bench.server.cpu_seconds()
     wal, without = plain_wal(bench, meter, start)
     scan_old, seen_again = reader.timed(SCAN)

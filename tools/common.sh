@@ -27,20 +27,61 @@ as_server()
 	if am_root; then (cd "$work" && runuser -u postgres -- "$@"); else "$@"; fi
 }
 
-# need_packages NAME...: installs the Debian packages that are missing. Uses the
-# network only if one is.
+# with_signs WHAT LOOK LOG COMMAND...: runs the command, whose output goes to the file
+# LOG. Says every 5 seconds for how long, and what the function LOOK prints about it.
+with_signs()
+{
+	local what=$1 look=$2 log=$3 signs status=0
+	shift 3
+	: >"$log"
+	(
+		unlock_servers
+		begun=$SECONDS
+		while sleep 5 >/dev/null 2>&1 && kill -0 $$; do say "$what, $((SECONDS - begun)) s: $($look)"; done
+	) </dev/null &
+	signs=$!
+	"$@" >"$log" 2>&1 || status=$?
+	kill $signs 2>/dev/null || true
+	wait $signs 2>/dev/null || true
+	return $status
+}
+
+# need_packages NAME...: installs the Debian packages that are missing, if the caller is
+# root; else prints what the administrator has to run, and exits. Uses the network only
+# if one is missing.
 need_packages()
 {
-	local missing=() p
+	local missing=() p log=$work/packages.log
 	command -v dpkg-query >/dev/null || { say "not a Debian system: make sure that these are installed: $*"; return 0; }
 	for p in "$@"; do
 		dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
 	done
 	[ ${#missing[@]} -gt 0 ] || return 0
-	say "installing ${missing[*]}"
-	as_root apt-get -qq update >&2
-	as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}" >&2 ||
-		die "could not install ${missing[*]}; install them and try again"
+	mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
+	am_root || die "packages are missing; this installs them:
+sudo apt-get update && sudo apt-get install -y --no-install-recommends ${missing[*]}"
+	prepare_work
+	say "installing ${missing[*]} and what they need; what apt says is in $log"
+	with_signs "installing packages" packages_done "$log" install_packages ||
+		{ tail -n 15 "$log" >&2; die "could not install ${missing[*]}; install them and try again"; }
+}
+
+# install_packages: installs the packages in $missing.
+install_packages()
+{
+	apt-get -q update &&
+		DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends -o Dpkg::Use-Pty=0 "${missing[@]}"
+}
+
+# packages_done: prints how far install_packages is.
+packages_done()
+{
+	awk '/^Get:/ { got++ } /newly installed/ { all = $3 } /^Unpacking / { unpacked++ } /^Setting up / { set++ }
+		END {
+			if (unpacked) printf "%d of %d are unpacked, %d set up\n", unpacked, all, set
+			else if (all) printf "%d of %d are downloaded, then they are unpacked\n", got, all
+			else print "reading the lists of packages"
+		}' "$work/packages.log"
 }
 
 # Creates $work. Its parent may be writable by other users, so this fails if
@@ -135,10 +176,16 @@ with_assertions()
 # the copy's postgres runs with the sanitizers' libraries or under valgrind.
 private_server()
 {
-	local major=$1 kind=${2:-} name=$1${2:+${2#-}} built copy
+	local major=$1 kind=${2:-} name=$1${2:+${2#-}} built copy log=$work/build-postgres-$1.log
 	built=$HOME/.cache/zundo/pg$name
 	case $kind in --sanitize | --valgrind | --coverage) built=$HOME/.cache/zundo/pg$major kind='' ;; esac
-	"$top/tools/build-postgres" $kind "$major" >&2 || die "building PostgreSQL $major failed"
+	if [ -f "$built/complete" ]; then
+		"$top/tools/build-postgres" $kind "$major" >&2
+	else
+		say "building PostgreSQL $major once, which takes some minutes; log: $log"
+		with_signs "building PostgreSQL $major" server_done "$log" "$top/tools/build-postgres" $kind "$major" ||
+			{ tail -n 15 "$log" >&2; false; }
+	fi || die "building PostgreSQL $major failed"
 	if ! am_root && [ "$built" = "$HOME/.cache/zundo/pg$name" ]; then echo "$built/bin"; return; fi
 	copy=$work/pg$name
 	if [ ! -f "$copy/complete" ] || [ "$built/complete" -nt "$copy/complete" ]; then
@@ -150,6 +197,14 @@ private_server()
 		cp -a "$built/complete" "$copy/complete"
 	fi
 	echo "$copy/bin"
+}
+
+# server_done: prints how far the build of private_server is.
+server_done()
+{
+	local n
+	n=$(find "$built/src" -name '*.o' 2>/dev/null | wc -l)
+	if [ "$n" = 0 ]; then echo "fetching and configuring"; else echo "$n of about 1,300 files compiled"; fi
 }
 
 # wrap_postgres DIR KIND: with --sanitize or --valgrind, replaces DIR/bin/postgres
@@ -192,7 +247,7 @@ wrap_postgres()
 # and that of a Python package) or measure (without).
 choose_server()
 {
-	local version=$1 purpose=$2 why
+	local version=$1 purpose=$2 why kind='' packages
 	case $version in
 		15 | 15[asvc] | 16 | 16[asvc] | 17 | 17[asvc] | 18 | 18[asvc] | 19 | 19[asvc]) ;;
 		*) usage_error "--pg takes 15, 16, 17, 18, 19, 15a (with assertions), 17s (with sanitizers), 17v (under valgrind) or 17c (counting lines), not '$version'" ;;
@@ -205,28 +260,70 @@ choose_server()
 		*[asvc]) can_build "$major" || die "there is no PostgreSQL $version: the sources of $major are not there (ZUNDO_POSTGRES_$major)" ;;
 	esac
 	prepare_work
-	if [ "$version" = "$major" ] &&
-		{ is_system_server "$major" || { [ "$purpose" = measure ] && system_has "$major"; }; }; then
-		need_packages "postgresql-$major" "postgresql-server-dev-$major" gcc make liblz4-dev
+	mapfile -t packages < <(server_packages "$version" "$purpose")
+	need_packages "${packages[@]}"
+	if takes_system_server "$version" "$purpose"; then
 		bindir=$(system_bindir "$major") || die "PostgreSQL $major is not installed"
+		[ "$purpose" = test ] || { bindir=$(copy_of_system "$bindir"); pg=$major-copy; }
 	elif [ "$purpose" = measure ] && [ "$version" = "$major" ]; then
-		need_packages gcc make liblz4-dev
 		bindir=$(private_server "$major" --release)
 		pg=$major-release
-	elif [ "$version" = "${major}s" ]; then
-		need_packages gcc make liblz4-dev
-		bindir=$(private_server "$major" --sanitize)
-	elif [ "$version" = "${major}v" ]; then
-		need_packages gcc make liblz4-dev valgrind
-		bindir=$(private_server "$major" --valgrind)
-	elif [ "$version" = "${major}c" ]; then
-		need_packages gcc make liblz4-dev lcov
-		bindir=$(private_server "$major" --coverage)
 	else
-		need_packages gcc make liblz4-dev
-		bindir=$(private_server "$major")
+		case $version in
+			*s) kind=--sanitize ;;
+			*v) kind=--valgrind ;;
+			*c) kind=--coverage ;;
+		esac
+		bindir=$(private_server "$major" $kind)
 	fi
 	use_bindir
+}
+
+# takes_system_server VERSION PURPOSE: succeeds if choose_server takes the system's
+# server, for measuring a copy of it.
+takes_system_server()
+{
+	[ "$1" = "${1%[asvc]}" ] && { is_system_server "$1" || { [ "$2" = measure ] && system_has "$1"; }; }
+}
+
+# server_packages VERSION PURPOSE: prints the Debian packages that choose_server needs,
+# those with which the server is built included.
+server_packages()
+{
+	local major=${1%[asvc]} kind=''
+	printf '%s\n' gcc make liblz4-dev
+	case $1 in *v) echo valgrind ;; *c) echo lcov ;; esac
+	if takes_system_server "$1" "$2"; then
+		printf '%s\n' "postgresql-$major" "postgresql-server-dev-$major"
+	else
+		[ "$2:$1" != "measure:$major" ] || kind=-release
+		[ -f "$HOME/.cache/zundo/pg$major$kind/complete" ] || ! can_build "$major" ||
+			"$top/tools/build-postgres" --packages
+	fi
+}
+
+# copy_of_system BINDIR: prints the bin directory of a copy of the system's server in
+# $work, into which zundo can be installed without a trace in the system. It works
+# because PostgreSQL finds its files relative to its programs.
+copy_of_system()
+{
+	local config=$1/pg_config copy=$work/system d
+	if ! cmp -s "$1/postgres" "$copy$1/postgres"; then
+		for d in bindir pkglibdir sharedir; do
+			d=$("$config" --$d)
+			rm -rf "${copy:?}$d"
+			mkdir -p "$copy$d"
+			[ "$d" = "$1" ] || cp -a "$d/." "$copy$d"
+		done
+		for d in includedir includedir-server; do
+			d=$("$config" --$d)
+			mkdir -p "$copy${d%/*}"
+			[ -e "$copy$d" ] || ln -s "$d" "$copy$d"
+		done
+		# last, since this is how we see that the copy is complete
+		cp -a "$1/." "$copy$1"
+	fi
+	echo "$copy$1"
 }
 
 # Sets the variables that depend on $bindir.
@@ -265,7 +362,7 @@ build_options()
 # for tests) or use.
 build()
 {
-	local log options=()
+	local log options=() all
 	case $1 in test) testing=1 ;; use) testing=0 ;; *) die "build: unknown purpose '$1'" ;; esac
 	copy_sources
 	log=$work/build-$pg.log
@@ -276,11 +373,26 @@ build()
 	fi
 	say "building for $("$pg_config" --version)"
 	mapfile -t options < <(build_options)
-	make -s -C "$copy" -j"$(nproc)" "PG_CONFIG=$pg_config" "ZUNDO_TESTING=$testing" "WERROR=${WERROR:-0}" "${options[@]}" >"$log" 2>&1 || {
+	options+=("PG_CONFIG=$pg_config" "ZUNDO_TESTING=$testing" "WERROR=${WERROR:-0}")
+	touch "$copy/.begun"
+	all=$(make -n -C "$copy" "${options[@]}" 2>/dev/null | grep -c ' -c -o ' || true)
+	with_signs building compiled "$log" make -s -C "$copy" -j"$(nproc)" "${options[@]}" || {
 		grep -E 'error|Error|warning' -A4 "$log" | head -40 >&2 || tail -n 30 "$log" >&2
 		die "the build failed; the whole log is $log"
 	}
 	! grep -q 'warning:' "$log" || { say "the compiler warns:"; grep 'warning:' "$log" | head -10 >&2; }
+}
+
+# compiled: prints how far the compiler of build is.
+compiled()
+{
+	local n
+	n=$(find "$copy" -name '*.o' -newer "$copy/.begun" | wc -l)
+	if [ "$n" -lt "$all" ]; then
+		echo "$n of $all files compiled, then they are linked"
+	else
+		echo "linking, with optimization over all files"
+	fi
 }
 
 # builds_without_warnings COMPILER: succeeds if everything compiles with warnings as

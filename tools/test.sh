@@ -24,8 +24,9 @@
 # First zundo is built and installed for every server that is needed (prepare).
 # Then the parts of all servers run as concurrent jobs (tools/test_jobs.sh), since
 # most of them wait more than they compute. tools/test_parts.sh has the functions
-# that run the parts. The plan_ functions decide which jobs there are: --all is what
-# CI runs, --long what --all leaves out.
+# that run the parts. The plan_ functions decide which jobs there are, by $tier:
+# default is what ./zundo test runs without options, one what it runs with --full or if
+# the command line names parts or tests, all is what CI runs, long what --all leaves out.
 
 . "$top/tools/test_jobs.sh"
 . "$top/tools/test_parts.sh"
@@ -55,7 +56,7 @@ is_one_of()
 asked()
 {
 	if [ ${#parts[@]} -eq 0 ]; then
-		case $1 in core | decoding) [ "$tier" != one ] ;; esac
+		case $tier:$1 in one:core | one:decoding | default:core | default:decoding | default:fuzz) return 1 ;; esac
 	else
 		is_one_of "$1" "${parts[@]}"
 	fi
@@ -75,7 +76,7 @@ plan()
 	local server=$1 tier=$tier
 	# Sanitizers and valgrind are slow: leave out core and decoding, as for one
 	# version without options.
-	case $server in *[sv]) tier=one ;; esac
+	case $server in *[sv]) [ "$tier" = default ] || tier=one ;; esac
 	[ "$tier" = long ] || plan_short "$server"
 	if asked fuzz; then plan_fuzz "$server"; fi
 	if asked tap; then plan_tap "$server"; fi
@@ -122,8 +123,8 @@ plan_fuzz()
 	done
 }
 
-# plan_tap SERVER: adds the files of t/. --all runs all of them on 17, on 15 and 18
-# those that are not long, on 19 those with a line "# newest".
+# plan_tap SERVER: adds the files of t/. --all runs all of them on 17, on others those
+# that are not long, on 19 those with a line "# newest".
 plan_tap()
 {
 	local item
@@ -132,7 +133,7 @@ plan_tap()
 			all:17 | one:*) ;;
 			all:19) is_for_newest "$top/t/$item.pl" || continue ;;
 			long:19) ! is_for_newest "$top/t/$item.pl" || continue ;;
-			all:*) ! is_long "$top/t/$item.pl" || continue ;;
+			all:* | default:*) ! is_long "$top/t/$item.pl" || continue ;;
 			long:17) continue ;;
 			long:*) is_long "$top/t/$item.pl" || continue ;;
 		esac
@@ -205,7 +206,8 @@ plan_decoding()
 both_kinds()
 {
 	echo "$1"
-	[ "$tier" = one ] || [ "$(with_assertions "$1")" = "$1" ] || with_assertions "$1"
+	case $tier in one | default) return 0 ;; esac
+	[ "$(with_assertions "$1")" = "$1" ] || with_assertions "$1"
 }
 
 # list_tests FOLDER ENDING: prints the wanted tests of a folder, one name per line.
@@ -295,17 +297,18 @@ coverage_of_all()
 	if "$top/zundo" test --coverage; then result ok coverage; else result fail "./zundo test --coverage"; fi
 }
 
-# parse_test_options ARGUMENT...: sets $versions, $parts, $names, $tier (one, all or
-# long), $moved, $zbtree, $record and $coverage.
+# parse_test_options ARGUMENT...: sets $versions, $parts, $names, $tier (default, one, all
+# or long), $moved, $zbtree, $record and $coverage.
 parse_test_options()
 {
 	local part
-	versions=() parts=() names=() tier=one moved=no zbtree=no record=no coverage=no
+	versions=() parts=() names=() tier=default moved=no zbtree=no record=no coverage=no
 	while [ $# -gt 0 ]; do
 		case $1 in
 			--pg) value_of "$@"; versions+=("$2"); shift 2 ;;
 			--pg=*) versions+=("${1#*=}"); shift ;;
 			--all | --long) tier=${1#--}; shift ;;
+			--full) tier=one; shift ;;
 			--coverage) tier=all coverage=yes; shift ;;
 			--quick) parts+=(build unit sql isolation installcheck); shift ;;
 			--core) parts+=(core); shift ;;
@@ -318,6 +321,7 @@ parse_test_options()
 			*) names+=("$1"); shift ;;
 		esac
 	done
+	[ "$tier:${parts[*]}${names[*]}" = default: ] || [ "$tier" != default ] || tier=one
 	for part in "${parts[@]}"; do
 		is_one_of "$part" "${all_parts[@]}" ||
 			usage_error "--part takes one of ${all_parts[*]}, not '$part'"
@@ -331,7 +335,7 @@ parse_test_options()
 	fi
 	[ ${#versions[@]} -eq 0 ] || return 0
 	case $tier in
-		one) if asked core || asked decoding; then versions=(15 16 17 18); else versions=("$(default_major)"); fi ;;
+		one | default) if asked core || asked decoding; then versions=(15 16 17 18); else versions=("$(default_major)"); fi ;;
 		all) versions=(15 16 17 18 19) ;;
 		long) versions=(15 16 17 18 19 17s) ;;
 	esac
@@ -352,16 +356,21 @@ leave_out_missing()
 # run_tests ARGUMENT...: ./zundo test. Fails if a test has failed.
 run_tests()
 {
-	local versions servers=() v begun=$EPOCHREALTIME ticks_begun
+	local versions servers=() packages v begun=$EPOCHREALTIME ticks_begun
 	ticks_begun=$(ticks)
 	parse_test_options "$@"
 	for v in "${versions[@]}"; do plan "$v"; done
 	[ ${#jobs[@]} -gt 0 ] || die "no test has that name"
-	need_packages perl libipc-run-perl clang python3 python3-psycopg2 python3-pygal
-	case "${jobs[*]}" in *"|cost|"*) need_packages valgrind ;; esac
 	mapfile -t servers < <(printf '%s\n' "${jobs[@]%%|*}" | awk '!seen[$0]++')
+	mapfile -t packages < <(for v in "${servers[@]}"; do server_packages "$v" test; done)
+	case "${jobs[*]}" in *"|cost|"*) packages+=(valgrind) ;; esac
+	prepare_work
+	read_durations
+	say_how_long
+	need_packages perl libipc-run-perl clang python3 python3-psycopg2 python3-pygal "${packages[@]}"
 	for v in "${servers[@]}"; do prepare "$v"; done
 	run_jobs
+	keep_durations
 	[ $((passed + failed)) -gt 0 ] || die "no test has that name"
 	show_slowest
 	show_minutes

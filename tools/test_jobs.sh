@@ -28,13 +28,90 @@ light=1
 jobs=()
 job() { jobs+=("$1|$2|$3|$4|${5:-}"); }
 
+# The seconds that a job of each part usually takes, until one has been run here.
+declare -A usual=([build]=60 [unit]=10 [fuzz]=30 [sql]=90 [isolation]=150 [installcheck]=25 [tap]=12 [random]=40
+	[core]=240 [decoding]=20 [cost]=180)
+
+# The same for single jobs that have been run here: "PART NAME", as last measured.
+declare -A last_seconds=()
+read_durations()
+{
+	local seconds name
+	[ -f "$work/durations" ] || return 0
+	while read -r seconds name; do last_seconds[$name]=$seconds; done <"$work/durations"
+}
+
+# Keeps the durations of this run for read_durations.
+keep_durations()
+{
+	local line seconds part name
+	# a part with names takes less time than all of it
+	[ ${#names[@]} -eq 0 ] || return 0
+	for line in "${durations[@]}"; do
+		read -r seconds _ part name <<<"$line"
+		name="$part $name"
+		last_seconds[${name% }]=${seconds%.*}
+	done
+	for name in "${!last_seconds[@]}"; do echo "${last_seconds[$name]} $name"; done >"$work/durations"
+}
+
+# expected PART WEIGHT ARGUMENT: prints the product of the weight and the seconds that
+# the job is expected to take.
+expected()
+{
+	local name="$1 ${3%%: *}"
+	name=${name% }
+	echo $((${last_seconds[$name]:-${usual[$1]}} * $2))
+}
+
+# expected_of_all: prints the sum of expected over all jobs.
+expected_of_all()
+{
+	local job sum=0 fields
+	for job in "${jobs[@]}"; do
+		IFS='|' read -ra fields <<<"$job"
+		sum=$((sum + $(expected "${fields[1]}" "${fields[2]}" "${fields[4]:-}")))
+	done
+	echo $sum
+}
+
+# in_minutes SECONDS: prints a time for people.
+in_minutes() { if [ "$1" -lt 100 ]; then echo "$1 seconds"; else echo "$((($1 + 30) / 60)) minutes"; fi; }
+
+# say_how_long: says how long all that is planned will take.
+say_how_long()
+{
+	local v seconds
+	seconds=$(($(expected_of_all) / ${ZUNDO_JOBS:-5}))
+	for v in "${servers[@]}"; do
+		seconds=$((seconds + 30))
+		[ -z "$(server_packages "$v" test | grep -x bison)" ] || seconds=$((seconds + 240))
+	done
+	say "${#jobs[@]} jobs on ${servers[*]}; on two idle cores they take about $(in_minutes $seconds)"
+}
+
+# say_how_far: says how many jobs have been done and how long the others will take, at
+# most every 10 seconds. Uses the variables of run_jobs.
+say_how_far()
+{
+	local left
+	[ $((SECONDS - said)) -ge 10 ] && [ $finished -lt ${#jobs[@]} ] || return 0
+	said=$SECONDS
+	left=$(((sum - done_sum) / ${ZUNDO_JOBS:-5}))
+	# after a while it is known how fast this machine is
+	[ $((done_sum * 10)) -lt $sum ] || left=$(((sum - done_sum) * (SECONDS - since) / done_sum))
+	say "$finished of ${#jobs[@]} jobs done, $(in_minutes $((SECONDS - since))); about $(in_minutes $left) more"
+}
+
 # Runs all jobs, the heavy ones first. The sum of the weights of the running jobs is
 # at most ZUNDO_JOBS, unless a single job is heavier. Prints the output of a job when
 # the job has ended, and adds its counts to this shell's.
 run_jobs()
 {
 	local dir=$work/jobs-$$ n=0 used=0 last='' room=${ZUNDO_JOBS:-5} i job weight
-	local -a waiting=() weights=() fields
+	local sum done_sum=0 finished=0 said=$SECONDS since=$SECONDS
+	local -a waiting=() weights=() costs=() fields
+	sum=$(expected_of_all)
 	rm -rf "$dir"
 	mkdir -p "$dir"
 	for weight in $heavy $light; do
@@ -46,6 +123,7 @@ run_jobs()
 			[ $used -eq 0 ] || [ $((used + fields[2])) -le "$room" ] || continue
 			(run_job "$dir/$n" "${fields[@]}") </dev/null >"$dir/$n.out" 2>&1 &
 			weights[n]=${fields[2]}
+			costs[n]=$(expected "${fields[1]}" "${fields[2]}" "${fields[4]:-}")
 			used=$((used + fields[2]))
 			n=$((n + 1))
 			unset "waiting[i]"
@@ -55,7 +133,10 @@ run_jobs()
 			[ -f "$dir/$i.count" ] || continue
 			collect_job "$dir/$i"
 			used=$((used - weights[i]))
+			done_sum=$((done_sum + costs[i]))
+			finished=$((finished + 1))
 			unset "weights[i]"
+			say_how_far
 		done
 	done
 	rm -rf "$dir"

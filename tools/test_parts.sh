@@ -411,6 +411,7 @@ random_runs()
 	local f length=1 minutes rounds programs new seed=${ZUNDO_RANDOM_SEED:-20261121}
 	case $tier:${1%[asvc]} in
 		one:* | all:17) ;;
+		default:*) length=0.2 ;;
 		all:*) length=0.3 ;;
 		long:17) length=5 ;;
 		long:*) length=2 ;;
@@ -439,9 +440,9 @@ random_runs()
 			echo "fault points: faults.py --points 10 --seed $seed"
 			echo "damaged pages: damage.py --trials 100 --seed $seed"
 			;;
-		one:* | all:17)
-			echo "fault points: faults.py --points 6 --seed $seed"
-			echo "damaged pages: damage.py --trials 40 --seed $seed"
+		one:* | default:* | all:17)
+			echo "fault points: faults.py --points $(scale 6 $length) --seed $seed"
+			echo "damaged pages: damage.py --trials $(scale 40 $length) --seed $seed"
 			;;
 	esac
 	[ "$tier" != long ] || echo "decoded and applied, with DDL: decoded.py" \
