@@ -51,6 +51,7 @@ static struct
 {
 	shmem_request_hook_type shmem_request;
 	shmem_startup_hook_type shmem_startup;
+	planner_hook_type planner;
 	ZcPlanTableHook plan_table;
 	create_upper_paths_hook_type create_upper_paths;
 	ExecutorStart_hook_type executor_start;
@@ -95,6 +96,18 @@ shmem_startup(void)
 }
 
 /* ---- a query is planned and executed ---- */
+
+/* Plans a query. It is looked at before that, since the planner changes it. */
+static PlannedStmt *
+plan_query(ZC_PLANNER_PARAMS)
+{
+	List	   *named = zctid_named_from_outside(parse);
+	PlannedStmt *result = previous.planner ? previous.planner(ZC_PLANNER_ARGS) :
+	standard_planner(ZC_PLANNER_ARGS);
+
+	zctid_keep_named(result, named);
+	return result;
+}
 
 /*
  * Keeps parallel workers from building an index that they would build wrongly,
@@ -481,6 +494,8 @@ zundo_install_hooks(void)
 	shmem_request_hook = shmem_request;
 	previous.shmem_startup = shmem_startup_hook;
 	shmem_startup_hook = shmem_startup;
+	previous.planner = planner_hook;
+	planner_hook = plan_query;
 	previous.plan_table = zc_plan_table_hook;
 	zc_plan_table_hook = plan_table;
 	previous.create_upper_paths = create_upper_paths_hook;

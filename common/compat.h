@@ -158,6 +158,18 @@ typedef TU_UpdateIndexes ZcUpdateIndexes;
 #define zc_index_summarizes(index) ((index)->rd_indam->amsummarizing)
 #endif
 
+/* 19 tells the planner for which EXPLAIN it plans. */
+#if PG_VERSION_NUM < 190000
+#define ZC_PLANNER_PARAMS \
+	Query *parse, const char *query_string, int cursor_options, ParamListInfo bound_params
+#define ZC_PLANNER_ARGS parse, query_string, cursor_options, bound_params
+#else
+#define ZC_PLANNER_PARAMS \
+	Query *parse, const char *query_string, int cursor_options, ParamListInfo bound_params, \
+	struct ExplainState *explain
+#define ZC_PLANNER_ARGS parse, query_string, cursor_options, bound_params, explain
+#endif
+
 /*
  * 19 replaced the hook that is called with what the planner knows of a table.
  * Both are called when rel is complete. Files that use these include
@@ -217,6 +229,20 @@ typedef TU_UpdateIndexes ZcUpdateIndexes;
 #define zc_merge_join_condition(query) ((Node *) NULL)
 #else
 #define zc_merge_join_condition(query) ((query)->mergeJoinCondition)
+#endif
+
+/* Whether an action of MERGE is one of WHEN MATCHED; 17 knows a third kind. */
+#if PG_VERSION_NUM < 170000
+#define zc_is_of_matched(action) ((action)->matched)
+#else
+#define zc_is_of_matched(action) ((action)->matchKind == MERGE_WHEN_MATCHED)
+#endif
+
+/* The columns of the entry of a range table that stands for GROUP BY in 18. */
+#if PG_VERSION_NUM < 180000
+#define zc_group_expressions(rte) NIL
+#else
+#define zc_group_expressions(rte) ((rte)->groupexprs)
 #endif
 
 /*
@@ -406,18 +432,6 @@ extern PGDLLEXPORT void _PG_init(void);
 #define ZC_BITMAP_BY_BLOCK 1
 #else
 #define ZC_BITMAP_BY_BLOCK 0
-#endif
-
-/* 16 and 18 let a hash join return rows of its inner side. */
-#if PG_VERSION_NUM < 160000
-#define ZC_IS_RIGHT_ANTI(jointype) false
-#else
-#define ZC_IS_RIGHT_ANTI(jointype) ((jointype) == JOIN_RIGHT_ANTI)
-#endif
-#if PG_VERSION_NUM < 180000
-#define ZC_IS_RIGHT_SEMI(jointype) false
-#else
-#define ZC_IS_RIGHT_SEMI(jointype) ((jointype) == JOIN_RIGHT_SEMI)
 #endif
 
 /* 16 lets the caller of tuplesort_getdatum choose whether to copy. */

@@ -431,7 +431,7 @@ extern TM_Result zrow_examine(const ZRowWish *wish, ZRowState *state, TM_Failure
  * zrow_ask: raises an error, without the page lock, if the statement may change
  * only rows that its transaction holds, and this is none of them (GUARD-3).
  * zrow_examine has returned TM_Ok, and the page is still locked. Need be called
- * only if zctid_asking is set.
+ * only if zctid_asking().
  */
 extern void zrow_ask(const ZRowWish *wish, const ZRowState *state);
 

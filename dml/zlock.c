@@ -576,7 +576,7 @@ lock_attempt(ZWriter *writer, LockSearch *search, bool *done)
 		result = report_replaced(search);
 	if (result != TM_Ok)
 		return not_locked(search, &wish, result, &state, done);
-	if (unlikely(zctid_asking))
+	if (unlikely(zctid_asking()))
 		zrow_ask(&wish, &state);	/* before our lock answers for the row */
 	if (zwriter_started(writer))
 		return lock_found(writer, search, &wish, &state, done);

@@ -293,7 +293,7 @@ zrowchange_acquire(RowChange *u, Snapshot snapshot, Snapshot crosscheck, bool wa
 			result = fails_crosscheck(u, tmfd);
 		if (result == TM_Ok)
 		{
-			if (unlikely(zctid_asking))
+			if (unlikely(zctid_asking()))
 				zrow_ask(&wish, &u->state);
 			return result;
 		}

@@ -4,21 +4,21 @@
  *	(GUARD-3)	a statement that names rows of a table by a ctid from outside
  *				(zctid_outside.c), of which nobody knows when it was read,
  *				changes only those that its transaction has locked FOR SHARE
- *				or stronger, or has written, before. Exceptions: the table is
- *				temporary, or locked against other writers, or
+ *				or stronger, or has written, before. Exceptions: the statement
+ *				compares the row's xmin with what was read with the ctid; the
+ *				table is temporary, or locked against other writers; or
  *				zundo.allow_ctid_guard is on.
  *	(GUARD-4)	to the conditions of a statement that compares TIDs, a row
  *				that a lock has found updated in place since the snapshot has
  *				another TID than before (ZTID_NEWER), as on heap.
  *
- * hooks.c calls the check at the start of a statement, dml/ asks for each row
- * that is changed or locked. No locks, no buffers, no crash points.
+ * hooks.c has the tables noted in each plan and calls the check at the start
+ * of a statement, dml/ asks for each row that is changed or locked. No locks,
+ * no buffers, no crash points.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "catalog/pg_class.h"
-#include "catalog/pg_inherits.h"
 #include "catalog/pg_type_d.h"
 #include "common/zundo.h"
 #include "executor/executor.h"
@@ -26,8 +26,6 @@
 #include "mvcc/zlevel.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
-#include "parser/parsetree.h"
-#include "pgstat.h"
 #include "storage/lmgr.h"
 #include "tuple/ztts.h"
 #include "utils/rel.h"
@@ -35,22 +33,42 @@
 /* ---- GUARD-3: rows named by a ctid from outside ---- */
 
 /*
- * A statement in execution that names rows of these tables by a ctid from
- * outside. It lives in the statement's memory.
+ * The plan has an item for each table of which it changes rows that the
+ * statement names. They stand among those that invalidate the plan: plan caches
+ * keep these, and no invalidation is for a cache of this number.
  */
-typedef struct NamingStatement
+#define NAMED_TABLE	(-1)
+
+void
+zctid_keep_named(PlannedStmt *stmt, List *tables)
 {
-	struct NamingStatement *next;
-	const EState *estate;
-	List	   *named;			/* tables of which it names rows */
-	List	   *asked;			/* those of them whose rows it changes */
-	MemoryContextCallback at_end;
-} NamingStatement;
+	ListCell   *lc;
 
-/* Those with tables in 'asked', the innermost one first. */
-static NamingStatement *naming = NULL;
+	foreach(lc, tables)
+	{
+		PlanInvalItem *item = makeNode(PlanInvalItem);
 
-bool		zctid_asking = false;
+		item->cacheId = NAMED_TABLE;
+		item->hashValue = lfirst_oid(lc);
+		stmt->invalItems = lappend(stmt->invalItems, item);
+	}
+}
+
+/* Returns whether the plan has an item for this table. */
+static bool
+names_rows(const PlannedStmt *stmt, Relation rel)
+{
+	ListCell   *lc;
+
+	foreach(lc, stmt->invalItems)
+	{
+		const PlanInvalItem *item = lfirst_node(PlanInvalItem, lc);
+
+		if (item->cacheId == NAMED_TABLE && item->hashValue == RelationGetRelid(rel))
+			return true;
+	}
+	return false;
+}
 
 /*
  * Returns whether other transactions may change rows of rel. They cannot if it
@@ -61,19 +79,6 @@ static bool
 others_may_change(Relation rel)
 {
 	return !RelationUsesLocalBuffers(rel) && !CheckRelationLockedByMe(rel, ShareLock, true);
-}
-
-/*
- * Returns whether this transaction may have locked or changed rows of rel. Both
- * need a transaction id; a lock shows in the transaction's lock on the table, a
- * change in its statistics, if they are kept.
- */
-static bool
-may_hold_rows(Relation rel)
-{
-	return TransactionIdIsValid(GetTopTransactionIdIfAny()) &&
-		(CheckRelationLockedByMe(rel, RowShareLock, false) ||
-		 !pgstat_should_count_relation(rel) || rel->pgstat_info->trans != NULL);
 }
 
 void
@@ -87,7 +92,7 @@ zctid_refuse(Relation rel)
 			 errdetail("An update keeps the ctid of the row, so the ctid does not tell "
 					   "whether the row has changed since it was read."),
 			 errhint("Lock the row first in the same transaction with SELECT ... FOR "
-					 "UPDATE, identify it by a key, or set "
+					 "UPDATE, compare its xmin, too, identify it by a key, or set "
 					 "\"zundo.allow_ctid_guard\" to \"on\".")));
 	pg_unreachable();
 }
@@ -95,151 +100,30 @@ zctid_refuse(Relation rel)
 bool
 zctid_asks(Relation rel)
 {
-	const EState *estate = zlevel_current()->estate;
-
-	for (const NamingStatement *statement = naming; statement != NULL; statement = statement->next)
-	{
-		if (statement->estate == estate)
-			return list_member_oid(statement->asked, RelationGetRelid(rel)) &&
-				others_may_change(rel);
-	}
-	return false;
-}
-
-/* Forgets a statement whose memory is about to be freed. */
-static void
-forget_statement(void *arg)
-{
-	NamingStatement **link = &naming;
-
-	while (*link != NULL && *link != arg)
-		link = &(*link)->next;
-	if (*link != NULL)
-		*link = (*link)->next;
-	zctid_asking = (naming != NULL);
-}
-
-/* Adds the tables of which this plan node, or one below it, names rows. */
-static bool
-add_named_tables(PlanState *state, NamingStatement *statement)
-{
-	const PlannedStmt *stmt = statement->estate->es_plannedstmt;
-	Bitmapset  *rels = zctid_named_from_outside(stmt, state->plan);
-	int			rti = -1;
-
-	while ((rti = bms_next_member(rels, rti)) >= 0)
-		statement->named = list_append_unique_oid(statement->named,
-												  rt_fetch(rti, stmt->rtable)->relid);
-	return planstate_tree_walker(state, add_named_tables, statement);
-}
-
-/* Returns whether rel is what INSERT names if the rows go to its partitions. */
-static bool
-is_partitioned(Relation rel)
-{
-	return rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE;
+	return !zundo_allow_ctid_guard && names_rows(zlevel_current()->query->plannedstmt, rel) &&
+		others_may_change(rel);
 }
 
 /*
- * Returns whether the node updates or deletes rows of a zheap table, or does so
- * if the rows that it inserts are there.
- */
-static bool
-changes_zheap(const ModifyTableState *node)
-{
-	if (node->operation == CMD_INSERT &&
-		((ModifyTable *) node->ps.plan)->onConflictWhere == NULL)
-		return false;
-	for (int i = 0; i < node->mt_nrels; i++)
-	{
-		Relation	rel = node->resultRelInfo[i].ri_RelationDesc;
-
-		if (is_partitioned(rel) || table_slot_callbacks(rel) == &TTSOpsZHeap)
-			return true;
-	}
-	return false;
-}
-
-/*
- * Adds the tables of which the node changes rows, and the statement names
- * some, to those whose rows are asked. Refuses the statement at once if no row
- * of any of them can answer. The table's rows may be named elsewhere in the
- * statement, as in id = (SELECT id FROM t WHERE ctid = $1). Of a partitioned
- * table that INSERT ... ON CONFLICT names, all partitions are asked: which of
- * them get rows is not known yet.
- */
-static void
-ask_rows(const ModifyTableState *node, NamingStatement *statement)
-{
-	Relation	refused = NULL;
-	bool		held = false;
-
-	for (int i = 0; i < node->mt_nrels; i++)
-	{
-		Relation	rel = node->resultRelInfo[i].ri_RelationDesc;
-
-		if (is_partitioned(rel))
-		{
-			if (list_member_oid(statement->named, RelationGetRelid(rel)))
-				statement->asked = list_concat_unique_oid(statement->asked,
-														  find_all_inheritors(RelationGetRelid(rel),
-																			  NoLock, NULL));
-			continue;
-		}
-		if (!list_member_oid(statement->named, RelationGetRelid(rel)) ||
-			table_slot_callbacks(rel) != &TTSOpsZHeap || !others_may_change(rel))
-			continue;
-		held |= may_hold_rows(rel);
-		if (refused == NULL)
-			refused = rel;
-		statement->asked = list_append_unique_oid(statement->asked, RelationGetRelid(rel));
-	}
-	if (refused != NULL && !held)
-		zctid_refuse(refused);
-}
-
-/*
- * zctid_check_statement: See zctid.h. Looks at all ModifyTable nodes: the
- * statement's own, and those of WITH queries.
+ * zctid_check_statement: See zctid.h. A transaction without an id has neither
+ * locked nor changed rows.
  */
 void
 zctid_check_statement(QueryDesc *query, int eflags)
 {
-	EState	   *estate = query->estate;
-	NamingStatement *statement;
-	MemoryContext caller;
-	List	   *nodes = NIL;
 	ListCell   *lc;
 
-	if (query->planstate == NULL || (eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0 ||
-		zundo_allow_ctid_guard)
+	if (likely(query->plannedstmt->invalItems == NIL) || (eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0 ||
+		zundo_allow_ctid_guard || TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		return;
-	if (IsA(query->planstate, ModifyTableState) &&
-		changes_zheap((ModifyTableState *) query->planstate))
-		nodes = lappend(nodes, query->planstate);
-	foreach(lc, estate->es_auxmodifytables)
+	foreach(lc, query->estate->es_opened_result_relations)
 	{
-		if (changes_zheap(lfirst_node(ModifyTableState, lc)))
-			nodes = lappend(nodes, lfirst(lc));
+		Relation	rel = ((ResultRelInfo *) lfirst(lc))->ri_RelationDesc;
+
+		if (names_rows(query->plannedstmt, rel) && table_slot_callbacks(rel) == &TTSOpsZHeap &&
+			others_may_change(rel))
+			zctid_refuse(rel);
 	}
-	if (nodes == NIL)
-		return;
-	caller = MemoryContextSwitchTo(estate->es_query_cxt);
-	statement = palloc0(sizeof(NamingStatement));
-	statement->estate = estate;
-	(void) add_named_tables(query->planstate, statement);
-	foreach(lc, nodes)
-		ask_rows(lfirst(lc), statement);
-	if (statement->asked != NIL)
-	{
-		statement->next = naming;
-		statement->at_end.func = forget_statement;
-		statement->at_end.arg = statement;
-		MemoryContextRegisterResetCallback(estate->es_query_cxt, &statement->at_end);
-		naming = statement;
-		zctid_asking = true;
-	}
-	MemoryContextSwitchTo(caller);
 }
 
 /* ---- GUARD-4: statements that compare ctids ---- */

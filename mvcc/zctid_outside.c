@@ -1,35 +1,32 @@
 /*
- * mvcc/zctid_outside.c - whether a ctid comes from outside the statement.
+ * mvcc/zctid_outside.c - whether a statement names rows by a ctid from outside.
  *
- * GUARD-3 (mvcc/zctid.c) refuses changes of rows that a statement names by
- * such a ctid. The condition may stand in a scan (ctid = $1) or in a join,
- * whose other side returns the values (FROM unnest($1) c WHERE t.ctid = c).
- * This file finds it in the plan, and follows the variables of both operands
- * down the plan to the scans that return them. No locks, no buffers, no crash
- * points.
+ * GUARD-3 (mvcc/zctid.c) lets such a statement change only rows that its
+ * transaction holds. This file looks for the condition ctid = value in the
+ * query before it is planned: then each variable names an entry of a range
+ * table, and each level of the query knows the one around it. Of a change the
+ * conditions are searched, and all queries from which its rows come, but not
+ * what the rows are set to. mvcc/README.md has the rules. No locks, no buffers,
+ * no crash points.
  */
 #include "postgres.h"
 
 #include "access/sysattr.h"
 #include "access/transam.h"
-#include "catalog/pg_operator.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_proc.h"
+#include "catalog/pg_type_d.h"
 #include "common/zundo.h"
 #include "miscadmin.h"
 #include "mvcc/zctid.h"
+#include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
+#include "optimizer/clauses.h"
+#include "optimizer/optimizer.h"
+#include "parser/parsetree.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
-
-/* A node of the statement's plan, whose expressions are looked at. */
-typedef struct PlanPlace
-{
-	const PlannedStmt *stmt;
-	Plan	   *plan;
-	const SubPlan *in;			/* of value IN (SELECT ...): the expression's
-								 * parameters are this one's results; or NULL */
-	int		   *budget;			/* number of variables that may still be
-								 * followed */
-} PlanPlace;
 
 /*
  * A query may use a column of a WITH query several times, which uses a column
@@ -37,66 +34,181 @@ typedef struct PlanPlace
  */
 #define MAX_VARIABLES	10000
 
+/* The search in one statement. */
+typedef struct Search
+{
+	List	   *named;			/* RangeTblEntries of which it names rows */
+	List	   *seen;			/* queries that have been searched */
+	int			budget;			/* number of variables that may still be
+								 * followed */
+} Search;
+
+/* A query, and the level around it. */
+typedef struct Level
+{
+	const Query *query;
+	const struct Level *outer;	/* NULL: it is the statement */
+	Search	   *search;
+	const SubLink *in;			/* of value IN (SELECT ...): its results are
+								 * the parameters of the expression; or NULL */
+} Level;
+
+/* An expression of a level. */
+typedef struct Source
+{
+	Node	   *node;
+	const Level *level;
+} Source;
+
+/* A condition of a level, and what else is known. */
+typedef struct Condition
+{
+	const Level *level;
+	List	   *together;		/* conditions that hold if it does */
+	List	   *skipped;		/* RangeTblEntries whose ctids do not matter */
+} Condition;
+
+/* A join that also returns rows for which its conditions do not hold. */
+typedef struct OuterJoin
+{
+	List	   *nullable;		/* RangeTblEntries whose columns are null then */
+	List	   *conditions;
+} OuterJoin;
+
+static void search_query(const Query *query, const Level *outer, Search *search);
+
+/* ---- what a variable stands for ---- */
+
+/* Returns the level at this distance further out, or NULL. */
+static const Level *
+level_of(const Level *level, Index up)
+{
+	while (up-- > 0 && level != NULL)
+		level = level->outer;
+	return level;
+}
+
 /*
- * What sets a parameter of the executor: the place of the expression, and the
- * expression; NULL if it is not found.
+ * Adds an expression of a level, if it is known and no null, which names no
+ * row.
  */
-typedef struct ParamSource
+static void
+add_source(Node *node, const Level *level, List **sources)
 {
-	PlanPlace	place;
-	Node	   *value;
-} ParamSource;
+	Source	   *source;
 
-static bool is_inside_walker(Node *node, PlanPlace *place);
+	if (node == NULL || level->search->budget-- <= 0 ||
+		(IsA(node, Const) && ((Const *) node)->constisnull))
+		return;
+	source = palloc(sizeof(Source));
+	source->node = node;
+	source->level = level;
+	*sources = lappend(*sources, source);
+}
 
-/* Returns the expression without casts to and from text. */
-static Node *
-without_casts(Node *node)
+/* Adds the expression of column resno of a list, if it has one. */
+static void
+add_column(List *columns, int resno, const Level *level, List **sources)
 {
-	for (;;)
+	const TargetEntry *column = get_tle_by_resno(columns, resno);
+
+	if (column != NULL)
+		add_source((Node *) column->expr, level, sources);
+}
+
+/*
+ * Adds what column resno of a query's result is made of: of a UNION, several
+ * expressions. Of queries that change rows only what a DELETE returns is known.
+ * setop: a part of the query's set operations, or NULL.
+ */
+static void
+add_result(const Query *query, int resno, const Level *outer, Node *setop, List **sources)
+{
+	Level	   *level = palloc0(sizeof(Level));
+
+	level->query = query;
+	level->outer = outer;
+	level->search = outer->search;
+	if (setop == NULL && query->setOperations != NULL)
+		add_result(query, resno, outer, query->setOperations, sources);
+	else if (setop == NULL)
+		add_column(query->commandType == CMD_SELECT ? query->targetList :
+				   query->commandType == CMD_DELETE ? query->returningList : NIL,
+				   resno, level, sources);
+	else if (IsA(setop, RangeTblRef))
+		add_result(rt_fetch(((RangeTblRef *) setop)->rtindex, query->rtable)->subquery, resno,
+				   level, NULL, sources);
+	else if (((SetOperationStmt *) setop)->op == SETOP_UNION)
 	{
-		if (IsA(node, RelabelType))
-			node = (Node *) ((RelabelType *) node)->arg;
-		else if (IsA(node, CoerceViaIO))
-			node = (Node *) ((CoerceViaIO *) node)->arg;
-		else
-			return node;
+		add_result(query, resno, outer, ((SetOperationStmt *) setop)->larg, sources);
+		add_result(query, resno, outer, ((SetOperationStmt *) setop)->rarg, sources);
 	}
 }
 
 /*
- * If node is an equality that can compare a ctid, also as text or by IS NOT
- * DISTINCT FROM, sets *left and *right to its operands without casts, and
- * returns true. Of = ANY and = ALL one operand is the array.
+ * Returns the WITH query that an entry of the level's range table reads; NULL
+ * for what a recursive query takes from itself.
+ */
+static const Query *
+find_cte(const RangeTblEntry *rte, const Level *level)
+{
+	ListCell   *lc;
+
+	level = level_of(level, rte->ctelevelsup);
+	foreach(lc, level != NULL && !rte->self_reference ? level->query->cteList : NIL)
+	{
+		const CommonTableExpr *cte = lfirst_node(CommonTableExpr, lc);
+
+		if (strcmp(cte->ctename, rte->ctename) == 0)
+			return (const Query *) cte->ctequery;
+	}
+	return NULL;
+}
+
+/*
+ * If the node stands for expressions elsewhere in the query, returns true and
+ * adds those that are known: a column of a subquery, a WITH query, a join or a
+ * group, what ON CONFLICT calls EXCLUDED, a scalar subquery, a parameter of IN.
  */
 static bool
-is_equality(Node *node, Node **left, Node **right)
+find_sources(Node *node, const Level *level, List **sources)
 {
-	Oid			operator;
-	List	   *args;
+	const Var  *var = (const Var *) node;
+	const RangeTblEntry *rte;
+	const Query *query;
+	List	   *columns;
 
-	if (is_notclause(node) && IsA(get_notclausearg(node), DistinctExpr))
-		node = (Node *) get_notclausearg(node);
-	else if (IsA(node, DistinctExpr))
+	if (IsA(node, SubLink) && (((SubLink *) node)->subLinkType == EXPR_SUBLINK ||
+							   ((SubLink *) node)->subLinkType == ARRAY_SUBLINK))
+	{
+		add_result((Query *) ((SubLink *) node)->subselect, 1, level, NULL, sources);
+		return true;
+	}
+	if (IsA(node, Param) && ((Param *) node)->paramkind == PARAM_SUBLINK && level->in != NULL)
+	{
+		add_result((Query *) level->in->subselect, ((Param *) node)->paramid, level, NULL, sources);
+		return true;
+	}
+	if (!IsA(node, Var) || (level = level_of(level, var->varlevelsup)) == NULL)
 		return false;
-	if (IsA(node, OpExpr) || IsA(node, DistinctExpr))
-	{
-		operator = ((OpExpr *) node)->opno;
-		args = ((OpExpr *) node)->args;
-	}
-	else if (IsA(node, ScalarArrayOpExpr))
-	{
-		operator = ((ScalarArrayOpExpr *) node)->opno;
-		args = ((ScalarArrayOpExpr *) node)->args;
-	}
+	query = level->query;
+	rte = rt_fetch(var->varno, query->rtable);
+	columns = rte->rtekind == RTE_JOIN ? rte->joinaliasvars : zc_group_expressions(rte);
+	if (rte->rtekind == RTE_SUBQUERY)
+		add_result(rte->subquery, var->varattno, level, NULL, sources);
+	else if (rte->rtekind == RTE_CTE && (query = find_cte(rte, level)) != NULL)
+		add_result(query, var->varattno, level_of(level, rte->ctelevelsup), NULL, sources);
+	else if (query != NULL && query->onConflict != NULL &&
+			 (int) var->varno == query->onConflict->exclRelIndex)
+		add_column(query->targetList, var->varattno, level, sources);
+	else if (columns != NIL && var->varattno > 0)
+		add_source(list_nth(columns, var->varattno - 1), level, sources);
 	else
-		return false;
-	if (operator != TIDEqualOperator && operator != TextEqualOperator)
-		return false;
-	*left = without_casts(linitial(args));
-	*right = without_casts(lsecond(args));
+		return columns != NIL || rte->rtekind == RTE_CTE;
 	return true;
 }
+
+/* ---- where a value comes from ---- */
 
 /*
  * Returns whether the function may read the table: it is volatile, or it is a
@@ -112,358 +224,562 @@ may_read(Oid function, void *context)
 		(volatility == PROVOLATILE_STABLE && function >= FirstNormalObjectId);
 }
 
-/* Returns the expression of column resno of the plan's result, or NULL. */
-static Node *
-column_of(const Plan *plan, int resno)
-{
-	/* what INSERT, UPDATE and MERGE return is not followed further */
-	if (plan == NULL || IsA(plan, SetOp) ||
-		(IsA(plan, ModifyTable) && ((const ModifyTable *) plan)->operation != CMD_DELETE) ||
-		resno < 1 || resno > list_length(plan->targetlist))
-		return NULL;
-	return (Node *) list_nth_node(TargetEntry, plan->targetlist, resno - 1)->expr;
-}
-
 /*
- * Returns the plans whose results the plan returns as OUTER_VAR or INNER_VAR,
- * or the plan of a subquery.
+ * Returns whether an expression of the level is from inside: it depends on a
+ * ctid or xmin that the statement itself reads, on what cannot be followed, or
+ * on a function that may have locked the rows, or have read them with the
+ * statement's snapshot. Of a UNION one part that is from outside is enough.
  */
-static List *
-children_of(const Plan *plan, int varno)
-{
-	if (varno == INNER_VAR)
-		return innerPlan(plan) != NULL ? list_make1(innerPlan(plan)) : NIL;
-	if (IsA(plan, Append))
-		return ((const Append *) plan)->appendplans;
-	if (IsA(plan, MergeAppend))
-		return ((const MergeAppend *) plan)->mergeplans;
-	if (IsA(plan, SubqueryScan))
-		return list_make1(((const SubqueryScan *) plan)->subplan);
-	if (IsA(plan, RecursiveUnion))
-		return list_make2(outerPlan(plan), innerPlan(plan));
-	return outerPlan(plan) != NULL ? list_make1(outerPlan(plan)) : NIL;
-}
-
-/* Returns the plan that a scan of a subquery or of a WITH query reads. */
-static Plan *
-scanned_plan(const PlanPlace *place)
-{
-	if (IsA(place->plan, SubqueryScan))
-		return ((SubqueryScan *) place->plan)->subplan;
-	if (IsA(place->plan, CteScan))
-		return list_nth(place->stmt->subplans, ((CteScan *) place->plan)->ctePlanId - 1);
-	return NULL;
-}
-
-/* ---- what sets a parameter ---- */
-
-/* Looks for the parameter in what the plan node itself sets. */
 static bool
-node_sets_param(Plan *plan, int paramid, ParamSource *source)
+is_inside(Node *node, Level *level)
 {
+	List	   *sources = NIL;
+	const RangeTblEntry *rte;
+	const Level *home;
 	ListCell   *lc;
 
-	foreach(lc, plan->initPlan)
-	{
-		const SubPlan *init = lfirst_node(SubPlan, lc);
-		int			column = 1;
-		ListCell   *param;
-
-		foreach(param, init->setParam)
-		{
-			if (lfirst_int(param) == paramid)
-			{
-				source->place.plan = list_nth(source->place.stmt->subplans, init->plan_id - 1);
-				source->value = column_of(source->place.plan, column);
-				return true;
-			}
-			column++;
-		}
-	}
-	if (IsA(plan, NestLoop))
-	{
-		foreach(lc, ((NestLoop *) plan)->nestParams)
-		{
-			const NestLoopParam *param = lfirst_node(NestLoopParam, lc);
-
-			if (param->paramno == paramid)
-			{
-				source->place.plan = plan;
-				source->value = (Node *) param->paramval;
-				return true;
-			}
-		}
-	}
-	return false;
-}
-
-/* Looks for the parameter in a plan and all below it. */
-static bool
-find_param(Plan *plan, int paramid, ParamSource *source)
-{
-	ListCell   *lc;
-
-	if (plan == NULL)
+	if (node == NULL)
 		return false;
 	check_stack_depth();
-	if (node_sets_param(plan, paramid, source))
-		return true;
-	foreach(lc, children_of(plan, OUTER_VAR))
+	if (find_sources(node, level, &sources))
 	{
-		if (find_param(lfirst(lc), paramid, source))
-			return true;
-	}
-	return find_param(innerPlan(plan), paramid, source);
-}
-
-/* Returns what sets the executor's parameter in an expression of this place. */
-static ParamSource
-source_of_param(const PlanPlace *place, int paramid)
-{
-	ParamSource source = {{place->stmt, NULL, NULL, place->budget}, NULL};
-	ListCell   *lc;
-	int			column = 1;
-
-	foreach(lc, place->in != NULL ? place->in->paramIds : NIL)
-	{
-		if (lfirst_int(lc) == paramid)
+		foreach(lc, sources)
 		{
-			source.place.plan = list_nth(place->stmt->subplans, place->in->plan_id - 1);
-			source.value = column_of(source.place.plan, column);
-			return source;
-		}
-		column++;
-	}
-	if (find_param(place->stmt->planTree, paramid, &source))
-		return source;
-	foreach(lc, place->stmt->subplans)
-	{
-		if (find_param(lfirst(lc), paramid, &source))
-			break;
-	}
-	return source;
-}
+			const Source *source = lfirst(lc);
 
-/* ---- where a value comes from ---- */
-
-/*
- * Returns whether column resno of the plan's result is from inside.
- */
-static bool
-column_is_inside(const PlanPlace *from, Plan *plan, int resno)
-{
-	PlanPlace	place = {from->stmt, plan, NULL, from->budget};
-	Node	   *column = column_of(plan, resno);
-
-	if (column != NULL && IsA(column, Const) && ((Const *) column)->constisnull)
-		return true;			/* no row has it */
-	return column == NULL || is_inside_walker(column, &place);
-}
-
-/*
- * Returns whether a variable of the plan node is from inside: a ctid that the
- * statement itself reads, or what cannot be followed to a scan.
- */
-static bool
-var_is_inside(const Var *var, PlanPlace *place)
-{
-	ListCell   *lc;
-
-	check_stack_depth();
-	CHECK_FOR_INTERRUPTS();
-	if ((*place->budget)-- <= 0)
-		return true;
-	if (var->varno == OUTER_VAR || var->varno == INNER_VAR)
-	{
-		foreach(lc, children_of(place->plan, var->varno))
-		{
-			/* of an Append, one part that is from outside is enough */
-			if (!column_is_inside(place, lfirst(lc), var->varattno))
+			CHECK_FOR_INTERRUPTS();
+			if (!is_inside(source->node, unconstify(Level *, source->level)))
 				return false;
 		}
 		return true;
 	}
-	switch (nodeTag(place->plan))
-	{
-		case T_SeqScan:
-		case T_SampleScan:
-		case T_IndexScan:
-		case T_BitmapHeapScan:
-		case T_TidScan:
-		case T_TidRangeScan:
-		case T_ModifyTable:
-			return var->varattno == SelfItemPointerAttributeNumber;
-		case T_IndexOnlyScan:
-		case T_NamedTuplestoreScan:
-			return false;
-		case T_FunctionScan:
-			return is_inside_walker((Node *) ((FunctionScan *) place->plan)->functions, place);
-		case T_TableFuncScan:
-			return is_inside_walker((Node *) ((TableFuncScan *) place->plan)->tablefunc, place);
-		case T_ValuesScan:
-			return is_inside_walker((Node *) ((ValuesScan *) place->plan)->values_lists, place);
-		case T_SubqueryScan:
-		case T_CteScan:
-			return column_is_inside(place, scanned_plan(place), var->varattno);
-		default:
-			return true;
-	}
-}
-
-/*
- * Returns whether an expression of the plan node depends on such a variable, or
- * on a function that may have locked the rows, or have read them with the
- * statement's snapshot.
- */
-static bool
-is_inside_walker(Node *node, PlanPlace *place)
-{
-	if (node == NULL)
-		return false;
 	if (IsA(node, Param))
+		return ((Param *) node)->paramkind != PARAM_EXTERN;
+	if (!IsA(node, Var))
+		return IsA(node, SubLink) || check_functions_in_node(node, may_read, NULL) ||
+			expression_tree_walker(node, is_inside, level);
+	home = level_of(level, ((Var *) node)->varlevelsup);
+	if (home == NULL)
+		return true;
+	rte = rt_fetch(((Var *) node)->varno, home->query->rtable);
+	switch (rte->rtekind)
 	{
-		ParamSource source;
-
-		if (((Param *) node)->paramkind == PARAM_EXTERN)
-			return false;
-		if (((Param *) node)->paramkind != PARAM_EXEC)
-			return true;
-		source = source_of_param(place, ((Param *) node)->paramid);
-		return source.value == NULL || is_inside_walker(source.value, &source.place);
+		case RTE_RELATION:
+			return rte->relkind == RELKIND_FOREIGN_TABLE ||
+				((Var *) node)->varattno == SelfItemPointerAttributeNumber ||
+				((Var *) node)->varattno == MinTransactionIdAttributeNumber;
+		case RTE_FUNCTION:
+		case RTE_TABLEFUNC:
+		case RTE_VALUES:
+			return range_table_entry_walker(unconstify(RangeTblEntry *, rte), is_inside,
+											unconstify(Level *, home), 0);
+		default:
+			return rte->rtekind != RTE_NAMEDTUPLESTORE;
 	}
-	if (IsA(node, Var))
-		return var_is_inside((Var *) node, place);
-	return IsA(node, SubPlan) || IsA(node, AlternativeSubPlan) ||
-		check_functions_in_node(node, may_read, NULL) ||
-		expression_tree_walker(node, is_inside_walker, place);
 }
 
 /*
- * Adds to *rels the relations whose ctid an expression of the plan node is:
- * none or one, or one for each member of an Append.
+ * Returns the expression without casts. in_full: only without those to types
+ * that show every transaction id as another value.
  */
-static void
-add_ctids(Node *node, PlanPlace place, Bitmapset **rels)
+static Node *
+without_casts(Node *node, bool in_full)
 {
-	const Var  *var;
+	for (;;)
+	{
+		if (IsA(node, RelabelType))
+			node = (Node *) ((RelabelType *) node)->arg;
+		else if (IsA(node, CoerceViaIO) &&
+				 (!in_full || exprType(node) == TEXTOID || exprType(node) == VARCHAROID ||
+				  exprType(node) == INT8OID))
+			node = (Node *) ((CoerceViaIO *) node)->arg;
+		else
+			return node;
+	}
+}
+
+/*
+ * Returns the entries of range tables whose ctid an expression is, with or
+ * without casts: none or one, or one for each part of a UNION.
+ */
+static List *
+find_tables(Node *ctid, const Level *level)
+{
+	Node	   *node = without_casts(ctid, false);
+	List	   *sources = NIL;
+	List	   *tables = NIL;
 	ListCell   *lc;
 
 	check_stack_depth();
-	CHECK_FOR_INTERRUPTS();
-	if (node == NULL)
-		return;
-	node = without_casts(node);
-	if (IsA(node, Param) && ((Param *) node)->paramkind == PARAM_EXEC)
+	if (find_sources(node, level, &sources))
 	{
-		ParamSource source = source_of_param(&place, ((Param *) node)->paramid);
-
-		add_ctids(source.value, source.place, rels);
-		return;
-	}
-	if (!IsA(node, Var))
-		return;
-	var = (Var *) node;
-	if (var->varno == OUTER_VAR || var->varno == INNER_VAR)
-	{
-		foreach(lc, children_of(place.plan, var->varno))
+		foreach(lc, sources)
 		{
-			PlanPlace	child = {place.stmt, lfirst(lc), NULL, place.budget};
+			const Source *source = lfirst(lc);
 
-			add_ctids(column_of(child.plan, var->varattno), child, rels);
+			tables = list_concat(tables, find_tables(source->node, source->level));
 		}
 	}
-	else if (var->varno > 0 && var->varattno == SelfItemPointerAttributeNumber)
-		*rels = bms_add_member(*rels, var->varno);
+	else if (IsA(node, Var) && ((Var *) node)->varattno == SelfItemPointerAttributeNumber &&
+			 (level = level_of(level, ((Var *) node)->varlevelsup)) != NULL)
+		tables = list_make1(rt_fetch(((Var *) node)->varno, level->query->rtable));
+	return tables;
 }
 
 /* ---- conditions ---- */
 
-/* Looks for conditions ctid = value, the values being from outside. */
-typedef struct ConditionSearch
+/*
+ * If node says that two values are equal, sets left and right to them and
+ * returns the function that compares them, else InvalidOid. Of = ANY and = ALL
+ * one is an array.
+ */
+static RegProcedure
+equality(Node *node, Node **left, Node **right)
 {
-	PlanPlace	place;
-	Bitmapset  *found;			/* whose ctids they are */
-} ConditionSearch;
+	Oid			operator;
+	List	   *args;
 
-/* Adds to search->found if the operands are such. */
-static void
-look_at_operands(Node *ctid, Node *value, ConditionSearch *search)
-{
-	Bitmapset  *rels = NULL;
-
-	add_ctids(ctid, search->place, &rels);
-	if (rels != NULL && !is_inside_walker(value, &search->place))
-		search->found = bms_add_members(search->found, rels);
+	if (is_notclause(node) && IsA(get_notclausearg(node), DistinctExpr))
+		node = (Node *) get_notclausearg(node);
+	else if (IsA(node, DistinctExpr))
+		return InvalidOid;
+	if (IsA(node, OpExpr) || IsA(node, DistinctExpr))
+	{
+		operator = ((OpExpr *) node)->opno;
+		args = ((OpExpr *) node)->args;
+	}
+	else if (IsA(node, ScalarArrayOpExpr))
+	{
+		operator = ((ScalarArrayOpExpr *) node)->opno;
+		args = ((ScalarArrayOpExpr *) node)->args;
+	}
+	else
+		return InvalidOid;
+	if (list_length(args) != 2)
+		return InvalidOid;
+	*left = linitial(args);
+	*right = lsecond(args);
+	return get_opcode(operator);
 }
 
 /*
- * Does so for all such conditions in an expression. Returns false, so that the
- * search continues.
+ * Returns whether xmin is that of the row whose ctid is ctid, and token, with
+ * which it is compared, was read when value was: it is from outside, and made
+ * of constants and parameters, or comes from where value comes from.
  */
 static bool
-condition_walker(Node *node, ConditionSearch *search)
+is_token(Node *xmin, Node *token, Node *ctid, Node *value, Level *level)
 {
-	Node	   *left,
-			   *right;
+	const Var  *row = (Var *) without_casts(ctid, false);
+	const Var  *shown = (Var *) without_casts(xmin, true);
+
+	return IsA(row, Var) && row->varattno == SelfItemPointerAttributeNumber &&
+		IsA(shown, Var) && shown->varattno == MinTransactionIdAttributeNumber &&
+		row->varno == shown->varno && row->varlevelsup == shown->varlevelsup &&
+		!is_inside(token, level) && !contain_subplans(token) && !contain_vars_of_level(token, 1) &&
+		bms_is_subset(pull_varnos(NULL, token), pull_varnos(NULL, value));
+}
+
+/*
+ * Returns whether a condition on xmin holds, too, and so tells that the row is
+ * still what it was when value, its ctid, was read. One of several tokens, as
+ * in xmin = ANY, may be that of another row.
+ */
+static bool
+is_proved(Node *ctid, Node *value, const Condition *condition)
+{
+	Level		level = *condition->level;
+	ListCell   *lc;
+
+	foreach(lc, condition->together)
+	{
+		Node	   *left = NULL;
+		Node	   *right = NULL;
+		RegProcedure function = equality(lfirst(lc), &left, &right);
+
+		if (IsA(lfirst(lc), OpExpr) &&
+			(function == F_XIDEQ || function == F_XIDEQINT4 || function == F_TEXTEQ ||
+			 function == F_INT8EQ) &&
+			(is_token(left, right, ctid, value, &level) ||
+			 is_token(right, left, ctid, value, &level)))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Notes the tables whose rows are named if ctid is the ctid of a row, and value
+ * from outside.
+ */
+static void
+look_at_operands(Node *ctid, Node *value, const Condition *condition)
+{
+	Level		level = *condition->level;
+	List	   *tables = find_tables(ctid, &level);
+	ListCell   *lc;
+
+	if (tables == NIL || is_inside(value, &level) || is_proved(ctid, value, condition))
+		return;
+	foreach(lc, tables)
+	{
+		if (!list_member_ptr(condition->skipped, lfirst(lc)))
+			level.search->named = list_append_unique_ptr(level.search->named, lfirst(lc));
+	}
+}
+
+/*
+ * Searches the subqueries of an expression. One behind <> ALL says which rows
+ * are left alone, as one behind NOT does.
+ */
+static bool
+search_subqueries(Node *node, Level *level)
+{
+	if (node == NULL)
+		return false;
+	if (!IsA(node, SubLink))
+		return expression_tree_walker(node, search_subqueries, level);
+	if (((SubLink *) node)->subLinkType != ALL_SUBLINK)
+		search_query((Query *) ((SubLink *) node)->subselect, level, level->search);
+	return false;
+}
+
+/*
+ * Looks for conditions ctid = value in an expression, in its subqueries, and in
+ * the columns that it uses. Returns false, so that the search continues.
+ */
+static bool
+search_condition(Node *node, Condition *condition)
+{
+	Level		level = *condition->level;
+	Condition	part = *condition;
+	Node	   *left = NULL;
+	Node	   *right = NULL;
+	RegProcedure function;
+	List	   *sources = NIL;
+	ListCell   *lc;
 
 	if (node == NULL)
 		return false;
-	if (is_equality(node, &left, &right))
+	check_stack_depth();
+	function = equality(node, &left, &right);
+	if (function == F_TIDEQ || function == F_TEXTEQ)
 	{
-		look_at_operands(left, right, search);
-		look_at_operands(right, left, search);
+		look_at_operands(left, right, condition);
+		look_at_operands(right, left, condition);
 	}
-	if (is_notclause(node) && IsA(get_notclausearg(node), SubPlan))
-		return false;			/* NOT IN */
-	if (IsA(node, SubPlan) && ((SubPlan *) node)->subLinkType == ANY_SUBLINK)
+	else if (is_notclause(node))
+		return false;
+	if (IsA(node, SubLink))
 	{
-		ConditionSearch within = *search;
+		if (((SubLink *) node)->subLinkType == ANY_SUBLINK)
+		{
+			part.level = &level;
+			level.in = (SubLink *) node;
+			(void) search_condition(((SubLink *) node)->testexpr, &part);
+			level.in = NULL;
+		}
+		return search_subqueries(node, &level);
+	}
+	if (IsA(node, Var) && find_sources(node, &level, &sources))
+	{
+		foreach(lc, sources)
+		{
+			const Source *source = lfirst(lc);
+			Condition	column = {source->level};
 
-		within.place.in = (SubPlan *) node;
-		(void) condition_walker(((SubPlan *) node)->testexpr, &within);
-		search->found = within.found;
+			(void) search_condition(source->node, &column);
+		}
+		return false;
 	}
-	return expression_tree_walker(node, condition_walker, search);
+	if (is_andclause(node))
+		part.together = list_concat_copy(part.together, ((BoolExpr *) node)->args);
+	return expression_tree_walker(node, search_condition, &part);
+}
+
+/* Does so for conditions that hold together, and with others. */
+static void
+search_conditions(List *conditions, List *others, const Level *level, List *skipped)
+{
+	Condition	all = {level, list_concat_copy(conditions, others), skipped};
+
+	(void) search_condition((Node *) conditions, &all);
 }
 
 /*
- * Does so for the conditions of a join. An antijoin returns the rows for which
- * they do not hold.
+ * Returns a condition as a list of conditions that hold together, with SQL
+ * functions expanded, and NOT moved inside where that is possible.
  */
-static void
-look_at_join(Join *join, ConditionSearch *search)
+static List *
+split(Node *condition)
 {
-	if (join->jointype == JOIN_ANTI || ZC_IS_RIGHT_ANTI(join->jointype))
-		return;
-	(void) condition_walker((Node *) join->joinqual, search);
-	if (IsA(join, HashJoin))
-		(void) condition_walker((Node *) ((HashJoin *) join)->hashclauses, search);
-	if (IsA(join, MergeJoin))
-		(void) condition_walker((Node *) ((MergeJoin *) join)->mergeclauses, search);
+	return make_ands_implicit((Expr *) eval_const_expressions(NULL, condition));
 }
 
-Bitmapset *
-zctid_named_from_outside(const PlannedStmt *stmt, Plan *plan)
-{
-	int			budget = MAX_VARIABLES;
-	ConditionSearch search = {{stmt, plan, NULL, &budget}, NULL};
+/* ---- the parts of a query ---- */
 
-	(void) condition_walker((Node *) plan->qual, &search);
-	switch (nodeTag(plan))
+/* Searches what an entry of the level's range table reads. */
+static void
+search_entry(RangeTblEntry *rte, Level *level)
+{
+	const Query *cte = rte->rtekind == RTE_CTE ? find_cte(rte, level) : NULL;
+
+	if (rte->rtekind == RTE_SUBQUERY)
+		search_query(rte->subquery, level, level->search);
+	else if (cte != NULL && !list_member_ptr(level->search->seen, cte))
+		search_query(cte, level_of(level, rte->ctelevelsup), level->search);
+	else if (rte->rtekind != RTE_CTE)
+		(void) range_table_entry_walker(rte, search_subqueries, level, 0);
+}
+
+/*
+ * Searches what a part of FROM reads. Adds its outer joins, and the conditions
+ * that hold for all rows that it returns. Returns its entries of the range
+ * table.
+ */
+static List *
+search_from(Node *node, Level *level, List **conditions, List **outer_joins)
+{
+	const JoinExpr *join = (JoinExpr *) node;
+	List	   *left,
+			   *right;
+	ListCell   *lc;
+
+	if (IsA(node, RangeTblRef))
 	{
-		case T_TidScan:
-			(void) condition_walker((Node *) ((TidScan *) plan)->tidquals, &search);
-			break;
-		case T_NestLoop:
-		case T_MergeJoin:
-		case T_HashJoin:
-			look_at_join((Join *) plan, &search);
-			break;
-		case T_ModifyTable:
-			(void) condition_walker(((ModifyTable *) plan)->onConflictWhere, &search);
-			break;
-		default:
-			break;
+		RangeTblEntry *rte = rt_fetch(((RangeTblRef *) node)->rtindex, level->query->rtable);
+
+		search_entry(rte, level);
+		return list_make1(rte);
 	}
-	return search.found;
+	if (IsA(node, FromExpr))
+	{
+		List	   *entries = NIL;
+
+		foreach(lc, ((FromExpr *) node)->fromlist)
+			entries = list_concat(entries, search_from(lfirst(lc), level, conditions, outer_joins));
+		*conditions = list_concat(*conditions, split(((FromExpr *) node)->quals));
+		return entries;
+	}
+	left = search_from(join->larg, level, conditions, outer_joins);
+	right = search_from(join->rarg, level, conditions, outer_joins);
+	if (join->jointype == JOIN_LEFT || join->jointype == JOIN_RIGHT)
+	{
+		OuterJoin  *outer = palloc(sizeof(OuterJoin));
+
+		outer->nullable = join->jointype == JOIN_LEFT ? right : left;
+		outer->conditions = split(join->quals);
+		*outer_joins = lappend(*outer_joins, outer);
+	}
+	else
+		*conditions = list_concat(*conditions, split(join->quals));
+	return list_concat_copy(left, right);
+}
+
+/*
+ * Returns whether expressions of the level use columns of these entries of its
+ * range table, perhaps as those of a join.
+ */
+static bool
+use_columns(List *exprs, List *entries, const Level *level)
+{
+	Bitmapset  *used = pull_varnos(NULL, (Node *) exprs);
+	int			rti = -1;
+
+	while ((rti = bms_next_member(used, rti)) >= 0)
+	{
+		RangeTblEntry *rte = rt_fetch(rti, level->query->rtable);
+
+		if (rte->rtekind == RTE_JOIN || list_member_ptr(entries, rte))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Returns whether which rows the level returns or changes may depend on whether
+ * an outer join has found a row. WHERE column IS NULL asks only for rows for
+ * which it has not.
+ */
+static bool
+join_decides(const OuterJoin *join, const Level *level, List *conditions, List *outer_joins)
+{
+	const Query *query = level->query;
+	List	   *exprs = query->commandType == CMD_SELECT ? list_make1(query->targetList) : NIL;
+	ListCell   *lc;
+
+	if (query->groupClause != NIL || query->groupingSets != NIL || query->mergeActionList != NIL)
+		return true;
+	foreach(lc, query->rtable)
+	{
+		if (lfirst_node(RangeTblEntry, lc)->lateral)
+			return true;
+	}
+	foreach(lc, conditions)
+	{
+		const NullTest *test = lfirst(lc);
+
+		if (!IsA(test, NullTest) || test->nulltesttype != IS_NULL || !IsA(test->arg, Var))
+			exprs = lappend(exprs, lfirst(lc));
+	}
+	foreach(lc, outer_joins)
+	{
+		if (lfirst(lc) != join)
+			exprs = lappend(exprs, ((OuterJoin *) lfirst(lc))->conditions);
+	}
+	return use_columns(exprs, join->nullable, level);
+}
+
+/* Searches the parts of UNION and INTERSECT, and the first one of EXCEPT. */
+static void
+search_set_operation(Node *node, Level *level)
+{
+	const SetOperationStmt *both = (const SetOperationStmt *) node;
+
+	if (IsA(node, RangeTblRef))
+		search_entry(rt_fetch(((RangeTblRef *) node)->rtindex, level->query->rtable), level);
+	else
+	{
+		search_set_operation(both->larg, level);
+		if (both->op != SETOP_EXCEPT)
+			search_set_operation(both->rarg, level);
+	}
+}
+
+/*
+ * Returns whether the query updates or deletes rows. matched: MERGE only if it
+ * does so with rows that its condition finds.
+ */
+static bool
+changes_rows(const Query *query, bool matched)
+{
+	ListCell   *lc;
+
+	foreach(lc, query->mergeActionList)
+	{
+		const MergeAction *action = lfirst_node(MergeAction, lc);
+
+		if ((action->commandType == CMD_UPDATE || action->commandType == CMD_DELETE) &&
+			(zc_is_of_matched(action) || !matched))
+			return true;
+	}
+	return query->commandType == CMD_UPDATE || query->commandType == CMD_DELETE ||
+		(query->onConflict != NULL && query->onConflict->action == ONCONFLICT_UPDATE);
+}
+
+/*
+ * Searches a query: whether it names the rows that it changes or reads by a
+ * ctid from outside. Not what it sets rows to, or returns of changed ones.
+ */
+static void
+search_query(const Query *query, const Level *outer, Search *search)
+{
+	Level		level = {query, outer, search};
+	List	   *conditions = NIL;
+	List	   *outer_joins = NIL;
+	ListCell   *lc;
+
+	check_stack_depth();
+	search->seen = lappend(search->seen, unconstify(Query *, query));
+	if (query->setOperations != NULL)
+		search_set_operation(query->setOperations, &level);
+	if (query->commandType != CMD_MERGE || changes_rows(query, true))
+	{
+		(void) search_from((Node *) query->jointree, &level, &conditions, &outer_joins);
+		conditions = list_concat(conditions, split(zc_merge_join_condition(query)));
+	}
+	conditions = list_concat(conditions, split(query->havingQual));
+	foreach(lc, outer_joins)
+	{
+		const OuterJoin *join = lfirst(lc);
+
+		if (join_decides(join, &level, conditions, outer_joins))
+			search_conditions(join->conditions, conditions, &level, NIL);
+		else if (use_columns(query->targetList, join->nullable, &level))
+			search_conditions(join->conditions, conditions, &level, join->nullable);
+	}
+	search_conditions(conditions, NIL, &level, NIL);
+	if (query->onConflict != NULL)
+		search_conditions(split(query->onConflict->onConflictWhere), NIL, &level, NIL);
+	foreach(lc, query->mergeActionList)
+	{
+		if (lfirst_node(MergeAction, lc)->commandType != CMD_INSERT)
+			search_conditions(split(lfirst_node(MergeAction, lc)->qual), NIL, &level, NIL);
+	}
+	if (query->commandType == CMD_SELECT)
+		(void) search_subqueries((Node *) query->targetList, &level);
+}
+
+/* ---- the statement ---- */
+
+/* Returns whether a query, or one in it, has a ctid in it. */
+static bool
+has_ctid(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Var))
+		return ((Var *) node)->varattno == SelfItemPointerAttributeNumber;
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, has_ctid, context, 0);
+	return expression_tree_walker(node, has_ctid, context);
+}
+
+/*
+ * Returns the tables of entries of range tables, with their child tables. The
+ * entry of a partitioned table into which rows are inserted does not ask for
+ * them.
+ */
+static List *
+with_children(List *entries)
+{
+	List	   *tables = NIL;
+	ListCell   *lc;
+
+	foreach(lc, entries)
+	{
+		const RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+
+		tables = list_concat_unique_oid(tables,
+										rte->inh || rte->relkind == RELKIND_PARTITIONED_TABLE ?
+										find_all_inheritors(rte->relid, NoLock, NULL) :
+										list_make1_oid(rte->relid));
+	}
+	return tables;
+}
+
+List *
+zctid_named_from_outside(const Query *query)
+{
+	Search		search = {.budget = MAX_VARIABLES};
+	Level		statement = {query, NULL, &search};
+	List	   *changed = NIL;
+	List	   *result = NIL;
+	List	   *named;
+	ListCell   *lc;
+
+	if ((!changes_rows(query, false) && !query->hasModifyingCTE) ||
+		!has_ctid(unconstify(Node *, (const Node *) query), NULL))
+		return NIL;
+	if (changes_rows(query, false))
+	{
+		changed = lappend(changed, rt_fetch(query->resultRelation, query->rtable));
+		search_query(query, NULL, &search);
+	}
+	foreach(lc, query->cteList)
+	{
+		const Query *cte = (const Query *) lfirst_node(CommonTableExpr, lc)->ctequery;
+
+		if (!changes_rows(cte, false))
+			continue;
+		changed = lappend(changed, rt_fetch(cte->resultRelation, cte->rtable));
+		if (!list_member_ptr(search.seen, cte))
+			search_query(cte, &statement, &search);
+	}
+	named = with_children(search.named);
+	foreach(lc, named != NIL ? with_children(changed) : NIL)
+	{
+		if (list_member_oid(named, lfirst_oid(lc)))
+			result = lappend_oid(result, lfirst_oid(lc));
+	}
+	return result;
 }

@@ -153,6 +153,23 @@ UPDATE v SET n = 7 WHERE id = 2 OR '(0,1)' = ctid;
 UPDATE v SET n = 7 WHERE ctid::text = '(0,1)';
 UPDATE v SET n = 7 WHERE ctid::varchar IN ('(0,1)', '(0,2)');
 UPDATE v SET n = 7 WHERE ctid IS NOT DISTINCT FROM '(0,1)';
+-- xmin beside it is no proof if it may be another version's or another row's, or if it is compared otherwise
+UPDATE v SET n = 7 WHERE ctid = '(0,1)' AND xmin = (SELECT xmin FROM v WHERE ctid = '(0,1)');
+UPDATE v SET n = 7 WHERE ctid = '(0,1)' AND xmin = ANY ('{3,4}'::xid[]);
+UPDATE v SET n = 7 WHERE ctid = '(0,1)' OR xmin = '3';
+UPDATE v SET n = 7 WHERE ctid = '(0,1)' AND xmin <> '3';
+UPDATE v SET n = 7 WHERE ctid = '(0,1)' AND NOT xmin = '3';
+UPDATE v SET n = 7 WHERE (ctid = '(0,1)' AND xmin = '3') OR (ctid = '(0,2)' AND n = 200);
+UPDATE v SET n = 7 WHERE ctid = '(0,1)' AND xmin::text::"char" = '3';
+UPDATE v SET n = 7 WHERE ctid = '(0,1)' AND xmin::text::float4 = 3;
+UPDATE v SET n = 7 FROM v w WHERE v.ctid = '(0,1)' AND w.xmin = '3';
+UPDATE v SET n = 7 FROM v w WHERE v.ctid = '(0,1)' AND v.xmin = w.xmin;
+UPDATE v SET n = 7 FROM (VALUES ('3'::xid)) s(x) WHERE v.ctid = '(0,1)' AND v.xmin = s.x;
+WITH s AS (SELECT ctid AS c, xmin AS x FROM v) UPDATE v SET n = 7 FROM s a, s b WHERE v.ctid = a.c AND a.c = '(0,1)' AND b.x = '3';
+CREATE FUNCTION token_of(tid) RETURNS xid LANGUAGE sql STABLE AS 'SELECT xmin FROM v WHERE ctid = $1';
+UPDATE v SET n = 7 WHERE ctid = '(0,1)' AND xmin = token_of('(0,1)');
+DROP FUNCTION token_of;
+MERGE INTO v USING (VALUES (1)) s(n) ON v.ctid = '(0,1)' WHEN MATCHED AND v.n = 3 THEN DELETE WHEN NOT MATCHED THEN INSERT VALUES (3, 0);
 -- with every kind of scan: a small table is read by a sequential scan
 BEGIN;
 SET LOCAL enable_tidscan = off;
@@ -222,6 +239,28 @@ UPDATE v SET n = 7 FROM h, saved s, saved u WHERE v.ctid = s.c AND h.ctid = u.c 
 WITH RECURSIVE s(c, n) AS (SELECT c, 1 FROM saved UNION ALL SELECT c, n + 1 FROM s WHERE n < 2)
 UPDATE v SET n = 7 FROM s WHERE v.ctid = s.c;
 INSERT INTO v VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET n = 7 WHERE v.ctid = '(0,1)';
+INSERT INTO v SELECT id, 7 FROM v WHERE ctid = '(0,1)' ON CONFLICT (id) DO UPDATE SET n = excluded.n;
+INSERT INTO v VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET n = 7 WHERE v.ctid::text = '(0,' || excluded.n || ')';
+UPDATE v SET n = 7 WHERE ctid = (SELECT c FROM saved WHERE again = v.id);
+UPDATE v SET n = 7 WHERE EXISTS (SELECT FROM saved WHERE c = v.ctid OFFSET 0);
+UPDATE v SET n = 7 WHERE (SELECT count(*) FROM saved WHERE c = v.ctid) > 0;
+UPDATE v SET n = 7 FROM (SELECT id, ctid = '(0,1)' AS hit FROM v OFFSET 0) s WHERE s.id = v.id AND s.hit;
+CREATE FUNCTION same(tid, tid) RETURNS bool LANGUAGE sql AS 'SELECT $1 = $2';
+UPDATE v SET n = 7 WHERE same(ctid, '(0,1)');
+UPDATE v SET n = 7 WHERE NOT ctid <> '(0,1)';
+DROP FUNCTION same;
+MERGE INTO v USING (VALUES (1)) s(n) ON v.n > 0 WHEN MATCHED AND v.id = (SELECT id FROM v WHERE ctid = '(0,1)') THEN DELETE;
+-- an outer join chooses the rows, or what is stored in them, by whether it finds one
+UPDATE v SET n = coalesce(saved.again, v.n) FROM v w LEFT JOIN saved ON saved.c = w.ctid WHERE v.id = w.id;
+UPDATE v SET n = coalesce(saved.again, v.n) FROM saved RIGHT JOIN v w ON saved.c = w.ctid WHERE v.id = w.id;
+UPDATE v SET n = 7 FROM v w LEFT JOIN saved ON saved.c = w.ctid WHERE v.id = w.id AND saved.again > 0;
+UPDATE v SET n = 7 FROM v w LEFT JOIN saved ON saved.c = w.ctid WHERE v.id = w.id AND NOT saved.c IS NULL;
+UPDATE v SET n = 7 FROM saved LEFT JOIN v w ON saved.c = w.ctid WHERE v.id = w.id;
+UPDATE v SET n = 7 FROM v w FULL JOIN saved ON saved.c = w.ctid WHERE v.id = w.id;
+UPDATE v SET n = 7 FROM (v w LEFT JOIN saved s ON s.c = w.ctid) LEFT JOIN h ON h.id = s.again WHERE v.id = w.id AND h.n > 0;
+DELETE FROM v WHERE id IN (SELECT CASE WHEN saved.c IS NOT NULL THEN w.id END FROM v w LEFT JOIN saved ON saved.c = w.ctid);
+DELETE FROM v WHERE id IN (SELECT w.id FROM v w LEFT JOIN saved ON saved.c = w.ctid GROUP BY w.id, saved.c HAVING count(saved.c) > 0);
+DELETE FROM v USING saved LEFT JOIN v w ON w.ctid = saved.c, LATERAL (SELECT w.id AS k) l WHERE v.id = l.k;
 CREATE TABLE keyed (id int PRIMARY KEY, n int) PARTITION BY RANGE (id);
 CREATE TABLE keyed_zheap PARTITION OF keyed FOR VALUES FROM (0) TO (9) USING zheap;
 INSERT INTO keyed VALUES (1, 100);

@@ -331,6 +331,12 @@ BEGIN; UPDATE account SET balance = 0 WHERE id = 2; SELECT id FROM account WHERE
 BEGIN; UPDATE account SET balance = 0 WHERE id = 2; SELECT id FROM account WHERE xmin::text::bigint = txid_current() % 4294967296; COMMIT;
 ### versions: rows of the own transaction, as xid
 BEGIN; INSERT INTO account VALUES (77, 'x', 0); SELECT id FROM account WHERE xmin = pg_current_xact_id()::xid; COMMIT;
+### versions: ctid and xmin of an earlier transaction, as psqlODBC sends them
+SELECT ctid AS c, xmin AS x FROM account WHERE id = 1 \gset
+UPDATE account SET balance = 1 WHERE ctid = :'c' AND xmin = :'x' RETURNING balance; UPDATE account SET balance = 2 WHERE ctid = :'c' AND xmin = :'x' RETURNING balance;
+DELETE FROM account WHERE ctid = :'c' AND xmin = :'x'; SELECT balance FROM account WHERE id = 1;
+### versions: a loop by ctid and xmin
+DO $$ DECLARE r record; BEGIN FOR r IN SELECT ctid, xmin FROM account LOOP UPDATE account SET version = version + 1 WHERE ctid = r.ctid AND xmin = r.xmin; END LOOP; END $$; SELECT sum(version) FROM account;
 ### versions: xmin is shown
 SELECT count(xmin), count(xmin::text::bigint) FROM account;
 ### versions: zundo.row_version or a token of the application
