@@ -135,10 +135,18 @@ can_build()
 {
 	[ ! -f "$HOME/.cache/zundo/pg$1/complete" ] || [ ! -d "$HOME/.cache/zundo/pg$1/src" ] || return 0
 	case $1 in
-		16) [ -n "$(tarball_of 16)" ] ;;
-		19) [ -n "$(tarball_of 19)" ] || { is_debian && apt-cache show postgresql-19 >/dev/null 2>&1; } ;;
+		16 | 19) [ -n "$(tarball_of "$1")" ] ;;
 		*) is_debian ;;
 	esac
+}
+
+# try_to_build MAJOR: builds 19 if Debian's mirror has its sources, which cannot be told
+# before they are fetched.
+try_to_build()
+{
+	if [ "$1" != 19 ] || can_build 19 || system_has 19 || ! is_debian; then return; fi
+	prepare_work
+	"$top/tools/build-postgres" 19 >"$work/build-postgres-19.log" 2>&1 || true
 }
 
 # has_python_package MAJOR: succeeds if the server can be taken from a Python package.
@@ -150,7 +158,7 @@ why_no_server()
 {
 	if system_has "$1" || can_build "$1" || has_python_package "$1"; then return; fi
 	if is_debian; then
-		echo "Debian has no package of it, and ZUNDO_POSTGRES_$1 names no tarball of its sources"
+		echo "Debian's mirror has no sources of it, and ZUNDO_POSTGRES_$1 names no tarball of them"
 	else
 		echo "it is not installed, and can be built on Debian only"
 	fi
@@ -254,6 +262,7 @@ choose_server()
 	esac
 	pg=$version
 	major=${version%[asvc]}
+	try_to_build "$major"
 	why=$(why_no_server "$major")
 	[ -z "$why" ] || die "there is no PostgreSQL $major: $why"
 	case $version in

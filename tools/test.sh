@@ -347,6 +347,7 @@ leave_out_missing()
 {
 	local v why kept=()
 	for v in "${versions[@]}"; do
+		try_to_build "${v%[asvc]}"
 		why=$(why_no_server "${v%[asvc]}")
 		if [ -z "$why" ]; then kept+=("$v"); else say "skipping PostgreSQL ${v%[asvc]}: $why"; fi
 	done

@@ -368,8 +368,8 @@ run_tap()
 	passed=$((passed + ok))
 	if [ "$status" -eq 0 ]; then
 		if [ "$ok" -eq 0 ]; then
-			printf '  skipped %s %s\n' "$name" \
-				"$(sed -nE 's/.*# (SKIP|skip) */: /p' "$log" | head -n 1)"
+			printf '  skipped %s%s\n' "$name" \
+				"$(sed -nE 's/.*(# SKIP|# skip|\.\. skipped:) */: /p' "$log" | head -n 1)"
 		else
 			printf '  ok      %s (%d)\n' "$name" "$ok"
 			sed -nE 's/^ok [0-9]+.*# (SKIP|skip) */          skipped in it: /p' "$log" | sort -u

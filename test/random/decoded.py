@@ -365,8 +365,10 @@ def compare_stream(conn):
     """Compares the changes of the twins in each transaction that was decoded since the last call.
 
     A prepared transaction that is rolled back is not compared: its decoding ends where the decoder finds it aborted. Returns the
-    number of changes; raises Different.
+    number of changes, None if the server lacks test_decoding; raises Different.
     """
+    if not query(conn, "SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'stream'")[0][0]:
+        return None
     ended = {}
     changes = {"heap": collections.defaultdict(list), "zheap": collections.defaultdict(list)}
     number = 0
@@ -470,7 +472,7 @@ def one_round(rng, publisher, subscribers, load):
     faults = [fault for fault in faults if LEADER_ENDED not in fault]
     if faults:
         raise Different(f"{what}: {faults[:5]}")
-    return f"{what}, {changes} changes of each twin"
+    return what if changes is None else f"{what}, {changes} changes of each twin"
 
 
 def start_all(publisher, cluster):
@@ -482,7 +484,10 @@ def start_all(publisher, cluster):
     tables = ", ".join(f"{schema}.{table}" for schema in ("heap", "zheap") for table in TABLES)
     query(conn, f"CREATE PUBLICATION turned FOR TABLE {tables} WITH (publish_via_partition_root)")
     query(conn, f"CREATE PUBLICATION same FOR TABLE {tables}")
-    query(conn, "SELECT pg_create_logical_replication_slot('stream', 'test_decoding', false, true)")
+    try:
+        query(conn, "SELECT pg_create_logical_replication_slot('stream', 'test_decoding', false, true)")
+    except psycopg2.errors.UndefinedFile:
+        print("the server lacks test_decoding: streams are not compared", flush=True)
     parallel = "parallel" if conn.server_version >= 160000 else "on"
     conn.close()
     subscribers = [Subscriber(cluster, publisher, "turned", ("zheap", "heap"), f"streaming = {parallel}"),
@@ -530,6 +535,9 @@ def main():
     try:
         subscribers = start_all(publisher, cluster)
         load = Load(publisher, version, options.sessions, seed, not streams)
+        conn = publisher.connect()
+        compared = "twins and subscribers" if compare_stream(conn) is None else "streams, twins and subscribers"
+        conn.close()
         by_index = 0
         for number in range(options.rounds):
             print(f"round {number + 1}: {one_round(rng, publisher, subscribers, load)}, {load.done} transactions", flush=True)
@@ -543,7 +551,7 @@ def main():
             if found:
                 raise Different(f"zundo.check of {table}: {found[:5]}")
         failed = False
-        print(f"{options.rounds} rounds, {load.done} transactions: streams, twins and subscribers are equal")
+        print(f"{options.rounds} rounds, {load.done} transactions: {compared} are equal")
         return 0
     except (Different, ClusterError, psycopg2.Error) as error:
         if SERVERS_ASSERTION in publisher.log_tail():
