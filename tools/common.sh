@@ -140,12 +140,13 @@ can_build()
 	esac
 }
 
-# try_to_build MAJOR: builds 19 if Debian's mirror has its sources, which cannot be told
-# before they are fetched.
+# try_to_build MAJOR: builds 19 if Debian's mirror has its sources, which is known only
+# when they have been fetched.
 try_to_build()
 {
 	if [ "$1" != 19 ] || can_build 19 || system_has 19 || ! is_debian; then return; fi
 	prepare_work
+	say "looking for the sources of PostgreSQL 19; log: $work/build-postgres-19.log"
 	"$top/tools/build-postgres" 19 >"$work/build-postgres-19.log" 2>&1 || true
 }
 
@@ -306,8 +307,12 @@ server_packages()
 		printf '%s\n' "postgresql-$major" "postgresql-server-dev-$major"
 	else
 		[ "$2:$1" != "measure:$major" ] || kind=-release
-		[ -f "$HOME/.cache/zundo/pg$major$kind/complete" ] || ! can_build "$major" ||
+		if [ -f "$HOME/.cache/zundo/pg$major$kind/complete" ]; then return; fi
+		if can_build "$major"; then
 			"$top/tools/build-postgres" --packages
+		elif has_python_package "$major" && ! python3 -m pip --version >/dev/null 2>&1; then
+			echo python3-pip
+		fi
 	fi
 }
 

@@ -66,7 +66,7 @@ asked()
 is_long() { grep -q '^# long$' "$1"; }
 
 # is_for_newest FILE: succeeds if the file of t/ has a line "# newest". --all runs
-# such files on 19 too.
+# such files on 16 and 19 too.
 is_for_newest() { grep -q '^# newest$' "$1"; }
 
 # plan SERVER: adds its jobs. --all runs every kind of test on at least one version;
@@ -123,16 +123,16 @@ plan_fuzz()
 	done
 }
 
-# plan_tap SERVER: adds the files of t/. --all runs all of them on 17, on others those
-# that are not long, on 19 those with a line "# newest".
+# plan_tap SERVER: adds the files of t/. --all runs all of them on 17, on 15 and 18 those
+# that are not long, on 16 and 19 those with a line "# newest".
 plan_tap()
 {
 	local item
 	while read -r item; do
 		case $tier:${1%[asvc]} in
 			all:17 | one:*) ;;
-			all:19) is_for_newest "$top/t/$item.pl" || continue ;;
-			long:19) ! is_for_newest "$top/t/$item.pl" || continue ;;
+			all:16 | all:19) is_for_newest "$top/t/$item.pl" || continue ;;
+			long:16 | long:19) ! is_for_newest "$top/t/$item.pl" || continue ;;
 			all:* | default:*) ! is_long "$top/t/$item.pl" || continue ;;
 			long:17) continue ;;
 			long:*) is_long "$top/t/$item.pl" || continue ;;

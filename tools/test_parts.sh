@@ -412,6 +412,7 @@ random_runs()
 	case $tier:${1%[asvc]} in
 		one:* | all:17) ;;
 		default:*) length=0.2 ;;
+		all:16) length=0.1 ;;
 		all:*) length=0.3 ;;
 		long:17) length=5 ;;
 		long:*) length=2 ;;
