@@ -124,3 +124,12 @@ object-folders:
 	@mkdir -p $(dir $(OBJS))
 .PHONY: object-folders
 endif
+
+# make dist: archives of the last commit, a zip for PGXN and a tar.gz for packages.
+DIST_VERSION = $(shell sed -n 's/^   "version": "\(.*\)",/\1/p' $(TOP)/META.json)
+dist:
+	for kind in zip tar.gz; do \
+		git -C $(TOP) archive --format=$$kind --prefix=zundo-$(DIST_VERSION)/ \
+			--output='$(CURDIR)/zundo-$(DIST_VERSION)'.$$kind HEAD || exit 1; \
+	done
+.PHONY: dist

@@ -19,6 +19,7 @@ import english
 import layout
 import measure_source as measure
 from measure_source import TOP, blank, line_of
+import release
 import rules
 from rules import read
 
@@ -708,6 +709,9 @@ CHECKS = (
     ("each rule is defined once, and asserted, checked, or says why not", check_rules),
     ("plain English", check_english),
     ("subjects of commits are short", check_subjects),
+    ("META.json has what PGXN requires", release.check_meta),
+    ("version numbers agree", release.check_numbers),
+    ("the manual page is complete", release.check_manual),
     ("lines are not too wide", check_width),
     ("C is as pgindent gives it, comments are filled", check_layout),
 )

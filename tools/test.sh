@@ -297,6 +297,14 @@ coverage_of_all()
 	if "$top/zundo" test --coverage; then result ok coverage; else result fail "./zundo test --coverage"; fi
 }
 
+# release_of_all: runs ./zundo release-check as one more test of --long.
+release_of_all()
+{
+	[ ${#parts[@]} -eq 0 ] && [ ${#names[@]} -eq 0 ] && [ -e "$top/.git" ] || return 0
+	pg=release
+	if "$top/zundo" release-check; then result ok release-check; else result fail "./zundo release-check"; fi
+}
+
 # parse_test_options ARGUMENT...: sets $versions, $parts, $names, $tier (default, one, all
 # or long), $moved, $zbtree, $record and $coverage.
 parse_test_options()
@@ -377,6 +385,7 @@ run_tests()
 	show_minutes
 	[ $coverage = no ] || report_coverage
 	[ $tier != long ] || coverage_of_all
+	[ $tier != long ] || release_of_all
 	for v in "${failures[@]}"; do echo "failed on $v"; done
 	echo "$passed passed, $failed failed"
 	[ $failed -eq 0 ]

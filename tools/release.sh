@@ -1,0 +1,132 @@
+# tools/release.sh - ./zundo release-check: what has to hold before a release.
+#
+# Sourced by ./zundo after common.sh. Each point is a function; the archive and the
+# packages are made from the last commit. A clean root is a system of Debian that
+# debootstrap makes in $work, with nothing but its base packages.
+
+. "$top/tools/test_jobs.sh"
+. "$top/tools/release_root.sh"
+
+# Points that only people can settle: they are listed, and nothing fails.
+open_points=()
+to_do() { open_points+=("$1"); printf '  to do   %s\n' "$1"; }
+
+# point NAME FUNCTION: calls the function, unless names were given and none is in the
+# function's; its output goes to a log that a failure names.
+point()
+{
+	local log=$release/$2.log name wanted=no
+	for name in "${names[@]}"; do [[ $2 != *$name* ]] || wanted=yes; done
+	[ ${#names[@]} -eq 0 ] || [ $wanted = yes ] || return 0
+	say "$1 ..."
+	if "$2" >"$log" 2>&1; then result ok "$1"; else result fail "$1 (see $log)"; fi
+}
+
+in_git() { git -c safe.directory="$top" -C "$top" "$@"; }
+
+# Once 1.0 is released, databases have the objects of its script: an update script makes
+# the objects of the next version.
+script_is_kept()
+{
+	local tag=v1.0
+	in_git rev-parse -q --verify "refs/tags/$tag" || return 0
+	in_git diff --exit-code "$tag" -- zundo--1.0.sql
+}
+
+nothing_uncommitted() { [ -z "$(in_git status --porcelain)" ] || { in_git status --short; return 1; }; }
+
+# The archive for PGXN and the one for packages have the same files, and build alone.
+archive_builds()
+{
+	local v config
+	rm -rf "$release/dist" && mkdir -p "$release/dist" || return 1
+	make -s -f "$top/Makefile" -C "$release/dist" dist || return 1
+	(cd "$release/dist" && tar xf zundo-*.tar.gz && mv zundo-*/ from-tar && python3 -m zipfile -e zundo-*.zip . &&
+		mv zundo-*/ from-zip && diff -r from-tar from-zip) || return 1
+	for v in "${all_majors[@]}"; do
+		config=$(system_bindir "$v")/pg_config || continue
+		[ -x "$config" ] || continue
+		make -C "$release/dist/from-zip" -j2 PG_CONFIG="$config" WERROR=1 || return 1
+		make -C "$release/dist/from-zip" PG_CONFIG="$config" DESTDIR="$release/dist/root" install clean || return 1
+	done
+	[ -n "$(find "$release/dist/root" -name zundo.so)" ]
+}
+
+# The packages of this distribution, in $release/debian.
+debian_packages()
+{
+	local version
+	version=$(sed -n 's/^zundo (\(.*\)-[0-9]*).*/\1/p;1q' "$top/debian/changelog")
+	rm -rf "$release/debian" && mkdir -p "$release/debian" && cd "$release/debian" || return 1
+	cp "$release"/dist/zundo-*.tar.gz "zundo_$version.orig.tar.gz" && tar xf "zundo_$version.orig.tar.gz" &&
+		cd "zundo-$version" && MAKEFLAGS='' dpkg-buildpackage -us -uc || return 1
+	# the first upload closes no report, and debian/ is a part of the project
+	lintian --allow-root --fail-on error,warning \
+		--suppress-tags initial-upload-closes-no-bugs,no-debian-changes ../zundo_*.changes
+}
+
+rpm_spec() { rpmlint --strict --ignore-unused-rpmlintrc -r "$top/packaging/zundo.rpmlintrc" "$top/packaging/zundo.spec"; }
+
+manual_page() { mandoc -T lint -W warning "$top/docs/zundo.1"; }
+
+# The last commit compiles for arm64 without a warning, against Debian's packages for arm64.
+cross_build()
+{
+	local root=$release/arm64 include known status=0
+	rm -rf "$root" && mkdir -p "$root/packages" && cd "$root/packages" || return 1
+	known=$(dpkg --print-foreign-architectures)
+	as_root dpkg --add-architecture arm64 && as_root apt-get -q update &&
+		apt-get -q download liblz4-1:arm64 liblz4-dev:arm64 "postgresql-server-dev-$release_pg:arm64" libpq-dev:arm64 ||
+		status=1
+	grep -qx arm64 <<<"$known" || { as_root dpkg --remove-architecture arm64 && as_root apt-get -q update; }
+	[ $status = 0 ] || return 1
+	for package in *.deb; do dpkg-deb -x "$package" "$root" || return 1; done
+	include=$root/usr/include/postgresql/$release_pg/server
+	cp -r "$release/dist/from-tar" "$root/source" || return 1
+	make -C "$root/source" -j2 PG_CONFIG="$(system_bindir "$release_pg")/pg_config" CC=aarch64-linux-gnu-gcc WERROR=1 \
+		INCLUDES= CPPFLAGS="-I$root/source -I$include -I$root/usr/include -D_GNU_SOURCE" \
+		SHLIB_LINK="-L$root/usr/lib/aarch64-linux-gnu -l:liblz4.so.1" || return 1
+	aarch64-linux-gnu-readelf -h "$root/source/zundo.so" | grep AArch64
+}
+
+# What a person decides or has to write before the tag is set.
+what_people_do()
+{
+	in_git rev-parse -q --verify refs/tags/v1.0 >/dev/null || {
+		grep -q '^## 1.0, not released yet' "$top/CHANGELOG.md" && to_do 'CHANGELOG.md: the date of the release'
+		grep -q '"release_status": "stable"' "$top/META.json" || to_do 'META.json: release_status'
+		to_do 'the tag v1.0; from then on zundo--1.0.sql is kept as it is'
+	}
+	grep -q UNRELEASED "$top/debian/changelog" && to_do 'debian/changelog: the distribution, with dch --release'
+	grep -rq 'example\.org' "$top/debian" "$top/packaging" && to_do 'debian/, packaging/: the address of the maintainers'
+	to_do './zundo test --all and --long on the commit that gets the tag'
+}
+
+# run_release_check [NAME]...: ./zundo release-check. Fails if a point does.
+run_release_check()
+{
+	local names=("$@")
+	release_pg=15
+	pg=release
+	prepare_work
+	release=$work/release
+	mkdir -p "$release"
+	[ -e "$top/.git" ] || die "release-check needs a git checkout"
+	need_packages build-essential debhelper debootstrap lintian postgresql-server-dev-all liblz4-dev rpm rpmlint mandoc git \
+		gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+	point 'nothing is uncommitted' nothing_uncommitted
+	point './zundo check' source_checks
+	point 'zundo--1.0.sql is that of the tag v1.0' script_is_kept
+	point 'the archives of make dist build alone' archive_builds
+	point 'the RPM spec' rpm_spec
+	point 'the manual page' manual_page
+	point 'Debian packages' debian_packages
+	point 'a clean root with the package: CREATE EXTENSION and the README' package_in_clean_root
+	point 'the steps of packaging/Dockerfile in a clean root' docker_steps
+	point 'arm64: cross build' cross_build
+	what_people_do
+	echo "$passed passed, $failed failed, ${#open_points[@]} to do"
+	[ $failed -eq 0 ]
+}
+
+source_checks() { python3 "$top/tools/check_source.py"; }
