@@ -111,13 +111,14 @@ system_bindir()
 system_has() { system_bindir "$1" >/dev/null || apt-cache show "postgresql-$1" >/dev/null 2>&1; }
 
 # Prints the major version to use if none is given: the first one that zundo
-# supports and that is installed from the system's packages, or else is packaged.
+# supports and that is installed from the system's packages, or else is packaged, or
+# else can be had.
 default_major()
 {
 	local v
 	for v in "${all_majors[@]}"; do ! system_bindir "$v" >/dev/null || { echo "$v"; return; }; done
 	for v in "${all_majors[@]}"; do ! system_has "$v" || { echo "$v"; return; }; done
-	echo 15
+	if ! is_debian && has_python_package 16; then echo 16; else echo 15; fi
 }
 
 # tarball_of MAJOR: prints the tarball of sources that ZUNDO_POSTGRES_MAJOR names.

@@ -359,6 +359,7 @@ leave_out_missing()
 		why=$(why_no_server "${v%[asvc]}")
 		if [ -z "$why" ]; then kept+=("$v"); else say "skipping PostgreSQL ${v%[asvc]}: $why"; fi
 	done
+	[ ${#kept[@]} -gt 0 ] || die "no PostgreSQL that zundo supports is installed"
 	versions=("${kept[@]}")
 }
 
