@@ -22,6 +22,7 @@ import growth  # noqa: E402
 import indexed  # noqa: E402
 import operations  # noqa: E402
 import ops  # noqa: E402
+import own_table  # noqa: E402
 import scaling  # noqa: E402
 import touched  # noqa: E402
 from callgrind import CallgrindServer  # noqa: E402
@@ -72,12 +73,18 @@ def parse(arguments):
     parser.add_argument("--rounds", type=positive, help="alternating rounds (W1: 1, others: 3)")
     parser.add_argument("--shared-buffers", metavar="SIZE", help="of the private server (a quarter of memory, at most 2GB)")
     parser.add_argument("--checkpoint-timeout", metavar="TIME", help="of the private server (1h)")
-    parser.add_argument("--rows", type=positive, default=100000, help="of the tables of workload ops (100000)")
+    parser.add_argument("--rows", type=positive, default=100000, help="of the tables of workload ops, or of the sample (100000)")
     parser.add_argument("--ops", default="", metavar="NAME,...", help="only these operations of workload ops")
     parser.add_argument("--scaling", action="store_true", help="four loads over 1 to 4 clients per core")
     parser.add_argument("--touched", action="store_true", help="count what a transaction shares with others; writes docs/scaling.md")
     parser.add_argument("--list", action="store_true", help="list the operations")
     parser.add_argument("--server", metavar="CONNINFO", help="an existing server instead of a private one")
+    parser.add_argument("--from", metavar="CONNINFO", help="copy a table from there and measure what it would gain")
+    parser.add_argument("--table", metavar="NAME", help="the table")
+    parser.add_argument("--columns", metavar="NAME,...", help="columns that random updates change")
+    parser.add_argument("--script", metavar="FILE", help="a script of pgbench, instead of random updates")
+    parser.add_argument("--zbtree", action="store_true", help="with --from: zheap has zbtree indexes where they are not unique")
+    parser.add_argument("--transactions", type=positive, default=own_table.TRANSACTIONS, help="of --from (100000)")
     parser.add_argument("--results", metavar="DIR", help="where the page is written (bench/results)")
     parser.add_argument("--json", metavar="FILE", help="write the figures there too")
     parser.add_argument("--bindir", help=argparse.SUPPRESS)
@@ -89,6 +96,14 @@ def parse(arguments):
         parser.error("--scaling and --touched need a private server")
     if options.server and (options.shared_buffers or options.checkpoint_timeout):
         parser.error("--shared-buffers and --checkpoint-timeout need a private server")
+    if bool(getattr(options, "from")) != bool(options.table):
+        parser.error("--from and --table go together")
+    if options.table and (options.server or options.scaling or options.touched):
+        parser.error("--from goes without --server, --scaling and --touched")
+    if (options.columns or options.script or options.zbtree) and not options.table:
+        parser.error("--columns, --script and --zbtree go with --from")
+    if options.script and not os.access(options.script, os.R_OK):
+        parser.error(f"cannot read {options.script}")
     if options.server and options.workload == ["ops"]:
         parser.error("workload ops needs a private server")
     try:
@@ -260,10 +275,30 @@ def measure_scaling(bench, load, options, sides):
     return {"title": title, "what": what, "clients": points, "crowd": crowd.figures()}, table, pictures
 
 
+def measure_own(bench, _name, options, sides):
+    """Measures the user's table; returns what measure_workload returns."""
+    names = tuple(side.name for side in sides)
+    bench.say, table = say, bench.table
+    for side in sides:
+        table.prepare(bench, side)
+    crowd = Crowd(bench)
+    workloads.WORKLOADS["own"] = (table.title(), table.measure(options.transactions), 1)
+    _, runs = measure(bench, "own", options.rounds or 1, sides)
+    rows = report.summarize("own", runs, names, crowd.figures())
+    pictures = with_plots(lambda plots: plots.draw("own", runs, rows, names))
+    result = report.workload_table(table.title(), rows, names)
+    result.notes += table.notes + crowd.words()
+    figures = {"title": table.title(), "what": table.what(options.transactions), "table": rows, "runs": runs, "crowd": crowd.figures(),
+               "notes": table.notes}
+    return figures, result, pictures
+
+
 def what_to_measure(options, server):
     """Returns (names of workloads or loads, the function that measures one of them, the name of the page)."""
     if options.scaling:
         return list(scaling.LOADS), measure_scaling, "scaling"
+    if options.table:
+        return ["own"], measure_own, "compare"
     left_out = [] if server.private else [name for name in options.workload if name == "ops" or indexed.settings(name, 1)]
     if left_out:
         say(f"left out, because they need a private server: {', '.join(left_out)}")
@@ -290,9 +325,11 @@ def run(options, server):
                 pass
         except OSError as error:
             raise BenchError(f"cannot write {options.json}: {error.strerror}") from None
+    bench = workloads.Bench(server, options, say)
+    if options.table:
+        bench.table = own_table.Table(server.bindir, options, os.path.dirname(bench.scratch("table")), say)
     say("starting a private server" if server.private else "connecting")
     server.start()
-    bench = workloads.Bench(server, options, say)
     if options.touched:
         write_touched(bench, sides)
         return 0
@@ -319,6 +356,7 @@ def run(options, server):
     report.save_json(os.path.join(folder, f"{page_name}.json"), results)
     if options.json:
         report.save_json(options.json, results)
+    PROGRESS.last = None
     print(f"{page.verdict(results, names)}\nTables and plots: {path}")
     return 1 if any(figures.get("failures") for figures in results["workloads"].values()) else 0
 

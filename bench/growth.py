@@ -7,12 +7,71 @@ machine is. Both sides run the same statements: pgbench's random numbers are see
 import os
 
 from server import MB, percentiles
-from workloads import UNDO_PATIENCE, await_true, open_snapshot, plain_wal, sizes_now
+from workloads import UNDO_PATIENCE, await_true, open_snapshot, plain_wal
 
 ROWS, UPDATES = 20000, 100000
 STEPS = 10                      # the sizes are read after each of them
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "random_updates.sql")
-SCAN = "SELECT sum(balance), count(*) FROM account"
+
+
+def sizes_now(session, engine, table):
+    """Returns the bytes of a table, of its indexes, of undo in use and of the undo log's file."""
+    undo = "zundo.undo_bytes_in_use(), pg_relation_size('zundo.undo_log')" if engine.has_undo else "0, 0"
+    row = session.query(f"SELECT pg_table_size({table}), pg_indexes_size({table}), {undo}")[0]
+    return dict(zip(("table", "index", "undo", "undo_file"), (int(x) for x in row)))
+
+
+def times(samples, loaded, key):
+    """Returns how many times its size after loading something was at its largest; None if it was empty."""
+    return max(sample[key] for sample in samples) / loaded[key] if loaded[key] else None
+
+
+def beside_transaction(bench, engine, table, scan, options, transactions):
+    """Runs a number of transactions of pgbench beside an open transaction, then ends it and vacuums the table.
+
+    table: an SQL expression of type regclass; scan: a query whose result the open transaction must always see.
+    Returns the figures.
+    """
+    reader, meter = bench.session(engine), bench.session(engine)
+    name = meter.value(f"SELECT {table}")
+    scan_before = min(meter.timed(scan)[0] for _ in range(3))
+    loaded = sizes_now(meter, engine, table)
+    seen = open_snapshot(reader, scan)
+    samples = [dict(loaded, updates=0)]
+    start, cpu = meter.value("SELECT pg_current_wal_insert_lsn()"), bench.server.cpu_seconds()
+    each = max(1, transactions // STEPS // bench.clients)
+    done, busy, waited, latencies = 0, 0.0, 0.0, []
+    for step in range(1, STEPS + 1):
+        result = bench.load(engine, options + ["-t", str(each), f"--random-seed={step}"], None).finish()
+        done += result["transactions"]
+        busy += result["transactions"] / result["tps"]
+        waited += result["latency_ms"] * result["transactions"]
+        latencies += result["sample"]
+        samples.append(dict(sizes_now(meter, engine, table), updates=done))
+        if step in (STEPS // 2, STEPS):
+            bench.say(f"{done:,} of {transactions:,} updates, table {times(samples, loaded, 'table'):.2f} times its size")
+    cpu_end = bench.server.cpu_seconds()
+    wal, without = plain_wal(bench, meter, start)
+    scan_old, seen_again = reader.timed(scan)
+    reader.query("COMMIT")
+    undo_back = None
+    if engine.has_undo:
+        undo_back = await_true(lambda: sizes_now(meter, engine, table)["undo"] < MB, UNDO_PATIENCE)
+    meter.query(f"VACUUM {name}")
+    ended = sizes_now(meter, engine, table)
+    reader.close()
+    meter.close()
+    return {
+        "updates": done, "tps": done / busy, "latency_ms": waited / done, **percentiles(latencies),
+        "table_times": times(samples, loaded, "table"), "index_times": times(samples, loaded, "index"),
+        "disk": max(s["table"] + s["index"] + s["undo_file"] for s in samples),
+        "undo_peak": samples[-1]["undo"], "undo_back": undo_back,
+        "ended_times": ended["table"] / loaded["table"],
+        "cpu_us": (cpu_end - cpu) / done * 1e6 if cpu is not None and cpu_end is not None else None,
+        "wal_per_transaction": wal / done, "wal_without_images": without / done if without is not None else None,
+        "scan_before": scan_before, "scan_old": scan_old, "snapshot_kept": seen == seen_again,
+        "samples": samples,
+    }
 
 
 def fixed_updates(bench, engine):
@@ -24,49 +83,10 @@ def fixed_updates(bench, engine):
         VACUUM ANALYZE account;
         CHECKPOINT;
         """)
-    reader, meter = bench.session(engine), bench.session(engine)
-    scan_before = min(meter.timed(SCAN)[0] for _ in range(3))
-    loaded = sizes_now(meter, engine, "account")
-    seen = open_snapshot(reader, SCAN)
-    samples = [dict(loaded, updates=0)]
-    start, cpu = meter.value("SELECT pg_current_wal_insert_lsn()"), bench.server.cpu_seconds()
-    each = UPDATES // STEPS // bench.clients
-    done, busy, waited, latencies = 0, 0.0, 0.0, []
-    for step in range(1, STEPS + 1):
-        result = bench.load(engine, ["-f", SCRIPT, "-D", f"rows={ROWS}", "-t", str(each), f"--random-seed={step}"], None).finish()
-        done += result["transactions"]
-        busy += result["transactions"] / result["tps"]
-        waited += result["latency_ms"] * result["transactions"]
-        latencies += result["sample"]
-        samples.append(dict(sizes_now(meter, engine, "account"), updates=done))
-        if step in (STEPS // 2, STEPS):
-            bench.say(f"{done:,} of {UPDATES:,} updates, table {samples[-1]['table'] / loaded['table']:.2f} times its size")
-    cpu_end = bench.server.cpu_seconds()
-    wal, without = plain_wal(bench, meter, start)
-    scan_old, seen_again = reader.timed(SCAN)
-    nothing_lost = meter.query(SCAN) == [[str(done), str(ROWS)]]
-    reader.query("COMMIT")
-    undo_back = None
-    if engine.has_undo:
-        undo_back = await_true(lambda: sizes_now(meter, engine, "account")["undo"] < MB, UNDO_PATIENCE)
-    meter.query("VACUUM account")
-    ended = sizes_now(meter, engine, "account")
-    reader.close()
-    meter.close()
-    bench.server.run_sql(engine.database, "DROP TABLE account;\n")
-    return {
-        "updates": done, "tps": done / busy, "latency_ms": waited / done, **percentiles(latencies),
-        "table_times": max(s["table"] for s in samples) / loaded["table"],
-        "index_times": max(s["index"] for s in samples) / loaded["index"],
-        "disk": max(s["table"] + s["index"] + s["undo_file"] for s in samples),
-        "undo_peak": samples[-1]["undo"], "undo_back": undo_back,
-        "ended_times": ended["table"] / loaded["table"],
-        "cpu_us": (cpu_end - cpu) / done * 1e6 if cpu is not None and cpu_end is not None else None,
-        "wal_per_transaction": wal / done, "wal_without_images": without / done if without is not None else None,
-        "scan_before": scan_before, "scan_old": scan_old,
-        "snapshot_kept": seen == seen_again, "nothing_lost": nothing_lost,
-        "samples": samples,
-    }
+    scan = "SELECT sum(balance), count(*) FROM account"
+    figures = beside_transaction(bench, engine, "'account'::regclass", scan, ["-f", SCRIPT, "-D", f"rows={ROWS}"], UPDATES)
+    ended = bench.server.run_sql(engine.database, scan + ";\nDROP TABLE account;\n")
+    return {**figures, "nothing_lost": ended == f"{figures['updates']}|{ROWS}"}
 
 
 # id: title, function, number of rounds

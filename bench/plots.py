@@ -95,8 +95,8 @@ def on_disk(sample):
     return sample["table"] + sample["index"] + sample["undo_file"]
 
 
-SIZES = (("table", "table, MB", lambda s: s["table"]), ("disk", "table, index and undo file, MB", on_disk),
-         ("index", "its primary key, MB", lambda s: s["index"]))
+SIZES = (("table", "table, MB", lambda s: s["table"]), ("disk", "table, indexes and undo file, MB", on_disk),
+         ("index", "its indexes, MB", lambda s: s["index"]))
 
 
 def sizes(runs, names, x_key, x_title, x_format, shaded=None):
@@ -142,6 +142,7 @@ def bars(rows, names, keys):
 INDEXED_BARS = ["tps", "p99_ms", "cpu_us", "wal_without_images", "wal_per_transaction", "disk"]
 BARS = {
     "W0": ("ended_times", "wal_per_transaction", "wal_without_images", "cpu_us"),
+    "own": ("ended_times", "wal_per_transaction", "wal_without_images", "cpu_us"),
     "W1": ("disk", "p99_ms", "wal_per_transaction", "wal_without_images"),
     "W3": ("tps", "wal_per_transaction", "wal_without_images", "cpu_us"),
     "FK": ("tps", "wal_per_transaction", "cpu_us"),
@@ -188,5 +189,5 @@ def over_clients(load, points, names):
 
 def draw(workload, runs, rows, names):
     """Returns all plots of one workload."""
-    curves = {"W0": over_updates, "W1": over_time}.get(workload)
+    curves = {"W0": over_updates, "own": over_updates, "W1": over_time}.get(workload)
     return (curves(runs, names) if curves else []) + bars(rows, names, BARS.get(workload, INDEXED_BARS))

@@ -37,6 +37,7 @@ class Bench:
         self.seconds = options.seconds
         self.cores = os.cpu_count() or 1
         self.say = self.progress = say
+        self.table = None               # the user's table (own_table.py)
         self._scratch = None
 
     def scratch(self, name):
