@@ -2,6 +2,7 @@
 # view of a page back after its last row, by a new snapshot and by an old one. The
 # same statements over as many heap tables are the control.
 # Rules: SCAN-9.
+# slow
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

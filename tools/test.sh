@@ -65,6 +65,10 @@ asked()
 # is_long FILE: succeeds if the file of t/ has a line "# long".
 is_long() { grep -q '^# long$' "$1"; }
 
+# is_slow FILE: succeeds if the file of t/ has a line "# slow". Without options
+# ./zundo test leaves such files out, beside those that are long.
+is_slow() { grep -q '^# slow$' "$1"; }
+
 # is_for_newest FILE: succeeds if the file of t/ has a line "# newest". --all runs
 # such files on 16 and 19 too.
 is_for_newest() { grep -q '^# newest$' "$1"; }
@@ -133,7 +137,8 @@ plan_tap()
 			all:17 | one:*) ;;
 			all:16 | all:19) is_for_newest "$top/t/$item.pl" || continue ;;
 			long:16 | long:19) ! is_for_newest "$top/t/$item.pl" || continue ;;
-			all:* | default:*) ! is_long "$top/t/$item.pl" || continue ;;
+			all:*) ! is_long "$top/t/$item.pl" || continue ;;
+			default:*) ! is_long "$top/t/$item.pl" && ! is_slow "$top/t/$item.pl" || continue ;;
 			long:17) continue ;;
 			long:*) is_long "$top/t/$item.pl" || continue ;;
 		esac
