@@ -530,18 +530,46 @@ uses_as_id(Node *node, XminSearch *search)
 
 /* ---- the expressions of a query level ---- */
 
+/* Returns all expressions that the level's plan evaluates for rows of scans. */
+static List *
+scan_expressions(PlannerInfo *root)
+{
+	Query	   *parse = root->parse;
+	List	   *exprs = list_make5(root->processed_tlist, parse->jointree, parse->havingQual,
+								   parse->withCheckOptions, zc_merge_join_condition(parse));
+	ListCell   *lc;
+
+	foreach(lc, parse->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+
+		exprs = list_concat(exprs, list_make3(rte->securityQuals, rte->functions,
+											  rte->values_lists));
+	}
+	return exprs;
+}
+
+/* Returns those that it evaluates for rows that it changes. */
+static List *
+change_expressions(const Query *parse)
+{
+	return list_make4(parse->returningList, parse->mergeActionList, parse->onConflict,
+					  parse->withCheckOptions);
+}
+
 /*
- * Replaces comparisons with the own id in these expressions. Columns that they
- * need then, of a table that the level does not change, are added to what its
- * plan returns.
+ * Has comparisons of xmin with the own id answered in the level's expressions.
+ * Columns that RETURNING and MERGE need then, of a table that the level does
+ * not change, are added to what its plan returns.
  */
 static void
-replace_for_change(PlannerInfo *root, Node *node, XminSearch *search)
+replace_in_level(PlannerInfo *root, XminSearch *search)
 {
 	ListCell   *lc;
 
+	(void) replace_walker((Node *) scan_expressions(root), search);
 	search->added = NIL;
-	(void) replace_walker(node, search);
+	(void) replace_walker((Node *) change_expressions(root->parse), search);
 	foreach(lc, search->added)
 	{
 		List	   *tlist = root->processed_tlist;
@@ -552,53 +580,6 @@ replace_for_change(PlannerInfo *root, Node *node, XminSearch *search)
 																   list_length(tlist) + 1,
 																   NULL, true));
 	}
-}
-
-/*
- * Has comparisons of xmin with the own id answered in the level's expressions.
- */
-static void
-replace_in_level(PlannerInfo *root, XminSearch *search)
-{
-	Query	   *parse = root->parse;
-	ListCell   *lc;
-
-	(void) replace_walker((Node *) root->processed_tlist, search);
-	(void) replace_walker((Node *) parse->jointree, search);
-	(void) replace_walker(parse->havingQual, search);
-	(void) replace_walker((Node *) parse->withCheckOptions, search);
-	(void) replace_walker(zc_merge_join_condition(parse), search);
-	foreach(lc, parse->rtable)
-		(void) replace_walker((Node *) lfirst_node(RangeTblEntry, lc)->securityQuals, search);
-	replace_for_change(root, (Node *) parse->returningList, search);
-	replace_for_change(root, (Node *) parse->mergeActionList, search);
-}
-
-/* Returns whether the level's expressions use xmin as an id. */
-static bool
-level_uses_as_id(PlannerInfo *root, XminSearch *search)
-{
-	Query	   *parse = root->parse;
-	ListCell   *lc;
-
-	if (uses_as_id((Node *) root->processed_tlist, search) ||
-		uses_as_id((Node *) parse->jointree, search) ||
-		uses_as_id(parse->havingQual, search) ||
-		uses_as_id((Node *) parse->withCheckOptions, search) ||
-		uses_as_id(zc_merge_join_condition(parse), search) ||
-		uses_as_id((Node *) parse->returningList, search) ||
-		uses_as_id((Node *) parse->mergeActionList, search))
-		return true;
-	foreach(lc, parse->rtable)
-	{
-		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
-
-		if (uses_as_id((Node *) rte->securityQuals, search) ||
-			uses_as_id((Node *) rte->functions, search) ||
-			uses_as_id((Node *) rte->values_lists, search))
-			return true;
-	}
-	return false;
 }
 
 /*
@@ -693,7 +674,8 @@ zxmin_plan_table(PlannerInfo *root, RelOptInfo *rel)
 		if (uses_as_id((Node *) lfirst_node(AppendRelInfo, lc)->translated_vars, &child))
 			refuse_xmin(rte->relid);
 	}
-	if (level_uses_as_id(root, &search))
+	if (uses_as_id((Node *) scan_expressions(root), &search) ||
+		uses_as_id((Node *) change_expressions(root->parse), &search))
 		refuse_xmin(rte->relid);
 }
 
@@ -720,12 +702,8 @@ zxmin_plan_insert(PlannerInfo *root)
 		return;
 	search.or_own = find_or_own();
 	search.columns = bms_make_singleton(XMIN_MEMBER);
-	(void) replace_walker((Node *) parse->returningList, &search);
-	(void) replace_walker((Node *) parse->onConflict, &search);
-	(void) replace_walker((Node *) parse->withCheckOptions, &search);
-	if (!uses_as_id((Node *) parse->returningList, &search) &&
-		!uses_as_id((Node *) parse->onConflict, &search) &&
-		!uses_as_id((Node *) parse->withCheckOptions, &search))
+	(void) replace_walker((Node *) change_expressions(parse), &search);
+	if (!uses_as_id((Node *) change_expressions(parse), &search))
 		return;
 	foreach(lc, find_all_inheritors(rte->relid, AccessShareLock, NULL))
 	{

@@ -199,6 +199,7 @@ FROM mine ORDER BY id;
 SELECT bool_or(xmin = pg_current_xact_id()::xid), count(*) FILTER (WHERE xmin = pg_current_xact_id()::xid) FROM mine;
 SELECT m.id, m.xmin = pg_current_xact_id()::xid AS mine, o.xmin = pg_current_xact_id()::xid AS other
 FROM mine m LEFT JOIN mine o ON o.id = m.id + 1 AND o.xmin = pg_current_xact_id()::xid ORDER BY 1;
+SELECT id, g FROM mine, generate_series(1, CASE WHEN xmin = pg_current_xact_id()::xid THEN 2 ELSE 1 END) g ORDER BY 1, 2;
 CREATE VIEW authors AS SELECT id, xmin AS author FROM mine;
 SELECT id FROM authors WHERE author = pg_current_xact_id()::xid;
 SELECT * FROM (SELECT 1 AS k, xmin = pg_current_xact_id()::xid FROM mine WHERE id = 2 UNION ALL
