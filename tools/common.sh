@@ -302,7 +302,8 @@ takes_system_server()
 server_packages()
 {
 	local major=${1%[asvc]} kind=''
-	printf '%s\n' gcc make liblz4-dev
+	# procps: stop_jobs needs ps
+	printf '%s\n' gcc make liblz4-dev procps
 	case $1 in *v) echo valgrind ;; *c) echo lcov ;; esac
 	if takes_system_server "$1" "$2"; then
 		printf '%s\n' "postgresql-$major" "postgresql-server-dev-$major"
