@@ -8,6 +8,7 @@ used, 130 interrupted.
 
 import argparse
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -310,7 +311,13 @@ def command_line():
     words = sys.argv[1:]
     if words[:1] == ["--bindir"]:
         words = words[2:]
-    return " ".join(["./zundo compare"] + words)
+    return without_password(" ".join(["./zundo compare"] + words))
+
+
+def without_password(text):
+    """Returns the text without the passwords in what it has of connection strings and URIs."""
+    text = re.sub(r"(\bpassword\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)", r"\1***", text)
+    return re.sub(r"(\w+://[^:/@\s]*):[^@\s]*@", r"\1:***@", text)
 
 
 def run(options, server):

@@ -13,6 +13,7 @@ from growth import beside_transaction
 from server import BenchError, ExistingServer, Session, one_line
 
 ROWS, TRANSACTIONS = 100000, 100000
+LOCK_TIMEOUT_MS = 5000          # so that a lock on the table does not keep the two transactions open
 # What pg_dump calls the things that are copied, before and after the rows.
 BEFORE, AFTER = ("TABLE", "SEQUENCE", "SEQUENCE OWNED BY", "DEFAULT"), ("INDEX", "CONSTRAINT")
 # What is left out, and said.
@@ -48,6 +49,7 @@ class Table:
         try:
             self.user.start()
             session = Session(self.user, self.user.admin_database)
+            session.query(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
             session.query("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             self._find(session, options.table)
             self._find_columns(session, options.columns)
@@ -130,7 +132,7 @@ class Table:
 
     def _dump(self):
         """Copies the definition, and lists what is in it."""
-        done = self._tool(["pg_dump", "-Fc", "-s", "-t", self.name, "-f", self.dump, "-d", self.user.conninfo(self.user.admin_database)])
+        done = self._tool(["pg_dump", f"--lock-wait-timeout={LOCK_TIMEOUT_MS}", "-Fc", "-s", "-t", self.name, "-f", self.dump, "-d", self.user.conninfo(self.user.admin_database)])
         if "server version mismatch" in done.stderr:
             raise BenchError("your server is newer than the private one; choose its version with --pg")
         if done.returncode != 0:
@@ -181,12 +183,15 @@ class Table:
 
     def _make(self, bench, engine, kind, line):
         """Makes an index or a constraint, with --zbtree a zbtree index of zheap; returns the error, or ''."""
-        if not (self.zbtree and engine.has_undo and kind == "INDEX"):
+        # zbtree would index the values of an extension's type by another operator class, or not at all
+        if not (self.zbtree and engine.has_undo and kind == "INDEX" and not self.extensions):
             return self._restore(bench, engine, [line])
         with open(bench.scratch("table.list"), "w", encoding="utf-8") as out:
             out.write(line + "\n")
         sql = self._tool(["pg_restore", "-L", bench.scratch("table.list"), "-O", "-x", "--no-tablespaces", "-f", "-", self.dump],
                          bench.server).stdout
+        if "CREATE" not in sql:
+            return "pg_restore does not print it"
         try:
             bench.server.run_sql(engine.database, re.sub(r"^(CREATE INDEX .*? USING )btree ", r"\1zbtree ", sql, flags=re.M))
         except BenchError as error:
@@ -205,7 +210,7 @@ class Table:
         server.run_sql(engine.database, f"\\copy {self.name} ({listed}) FROM {literal(self.data)}\n")
         for kind, name, line in self.listed:
             error = self._make(bench, engine, kind, line) if kind in AFTER else ""
-            note = f"Left out: {name} ({error})."
+            note = f"Left out with {engine.name}: {name} ({error})."
             if error and note not in self.notes:
                 self.notes.append(note)
         rows = int(server.run_sql(engine.database, f"SELECT count(*) FROM {self.name};\n"))
@@ -278,7 +283,7 @@ class Table:
 
     def title(self):
         """Returns the title of the table on the page."""
-        return f"table {self.schema}.{self.relation} beside an open transaction"
+        return f"a sample of {self.schema}.{self.relation} beside an open transaction"
 
     def what(self, transactions):
         """Returns a description of what was measured."""

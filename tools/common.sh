@@ -125,8 +125,16 @@ default_major()
 tarball_of()
 {
 	local name=ZUNDO_POSTGRES_$1
-	[ -z "${!name:-}" ] || [ -f "${!name}" ] || die "there is no file ${!name} ($name)"
 	echo "${!name:-}"
+}
+
+# Exits if a variable names a tarball that is not there.
+check_tarballs()
+{
+	local v
+	for v in 16 19; do
+		[ -z "$(tarball_of $v)" ] || [ -f "$(tarball_of $v)" ] || die "there is no file $(tarball_of $v) (ZUNDO_POSTGRES_$v)"
+	done
 }
 
 is_debian() { grep -qs '^ID=debian$' /etc/os-release; }
@@ -142,13 +150,16 @@ can_build()
 }
 
 # try_to_build MAJOR: builds 19 if Debian's mirror has its sources, which is known only
-# when they have been fetched.
+# when they have been fetched. Only root does: it may have to install packages.
 try_to_build()
 {
-	if [ "$1" != 19 ] || can_build 19 || system_has 19 || ! is_debian; then return; fi
+	local status=0 log=$work/build-postgres-19.log
+	if [ "$1" != 19 ] || can_build 19 || system_has 19 || ! is_debian || ! am_root; then return 0; fi
 	prepare_work
-	say "looking for the sources of PostgreSQL 19; log: $work/build-postgres-19.log"
-	"$top/tools/build-postgres" 19 >"$work/build-postgres-19.log" 2>&1 || true
+	say "looking for the sources of PostgreSQL 19; log: $log"
+	"$top/tools/build-postgres" 19 >"$log" 2>&1 || status=$?
+	# 3: there are no sources
+	[ $status = 0 ] || [ $status = 3 ] || die "building PostgreSQL 19 failed; log: $log"
 }
 
 # has_python_package MAJOR: succeeds if the server can be taken from a Python package.
@@ -264,6 +275,7 @@ choose_server()
 	esac
 	pg=$version
 	major=${version%[asvc]}
+	check_tarballs
 	try_to_build "$major"
 	why=$(why_no_server "$major")
 	[ -z "$why" ] || die "there is no PostgreSQL $major: $why"
@@ -309,6 +321,8 @@ server_packages()
 		printf '%s\n' "postgresql-$major" "postgresql-server-dev-$major"
 	else
 		[ "$2:$1" != "measure:$major" ] || kind=-release
+		# the Python package has no modules for t/; those of any version do
+		if [ "$2" = test ] && ! can_build "$major" && is_debian; then echo "postgresql-server-dev-$(default_major)"; fi
 		if [ -f "$HOME/.cache/zundo/pg$major$kind/complete" ]; then return; fi
 		if can_build "$major"; then
 			"$top/tools/build-postgres" --packages
@@ -318,13 +332,21 @@ server_packages()
 	fi
 }
 
+# has_extensions COPY SHAREDIR: succeeds if the copy of a server has all of its extensions.
+has_extensions()
+{
+	local f
+	for f in "$2"/extension/*.control; do [ -e "$1$f" ] || return 1; done
+}
+
 # copy_of_system BINDIR: prints the bin directory of a copy of the system's server in
 # $work, into which zundo can be installed without a trace in the system. It works
 # because PostgreSQL finds its files relative to its programs.
 copy_of_system()
 {
 	local config=$1/pg_config copy=$work/system d
-	if ! cmp -s "$1/postgres" "$copy$1/postgres"; then
+	# another minor version, or an extension that was installed since
+	if ! cmp -s "$1/postgres" "$copy$1/postgres" || ! has_extensions "$copy" "$("$config" --sharedir)"; then
 		for d in bindir pkglibdir sharedir; do
 			d=$("$config" --$d)
 			rm -rf "${copy:?}$d"

@@ -112,7 +112,7 @@ run_release_check()
 	release=$work/release
 	mkdir -p "$release"
 	[ -e "$top/.git" ] || die "release-check needs a git checkout"
-	need_packages build-essential debhelper debootstrap lintian postgresql-server-dev-all liblz4-dev rpm rpmlint mandoc git \
+	need_packages build-essential "postgresql-$release_pg" "postgresql-server-dev-$release_pg" debhelper debootstrap lintian postgresql-server-dev-all liblz4-dev rpm rpmlint mandoc git \
 		gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 	point 'nothing is uncommitted' nothing_uncommitted
 	point './zundo check' source_checks

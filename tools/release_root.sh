@@ -24,14 +24,17 @@ make_root()
 		echo force-unsafe-io | as_root tee "$base/etc/dpkg/dpkg.cfg.d/unsafe-io" >/dev/null
 		as_root touch "$base/made"
 	fi
-	as_root cp -a "$base" "$root" && as_root mount -t proc proc "$root/proc" && as_root mount --bind /dev "$root/dev"
+	# debootstrap has made the devices: nothing of this system's is in the root but /proc
+	as_root cp -a "$base" "$root" && as_root mkdir -p -m 1777 "$root/dev/shm" && as_root mount -t proc proc "$root/proc"
 }
 
 remove_root()
 {
 	[ -e "$root" ] || return 0
-	if mountpoint -q "$root/proc"; then as_root umount "$root/proc"; fi
-	if mountpoint -q "$root/dev"; then as_root umount "$root/dev"; fi
+	if mountpoint -q "$root/proc"; then
+		in_root sh -c 'runuser -u postgres -- /usr/lib/postgresql/*/bin/pg_ctl -D /tmp/data -m immediate stop' >/dev/null 2>&1
+		as_root umount "$root/proc" || return 1
+	fi
 	as_root rm -rf --one-file-system "$root"
 }
 

@@ -359,6 +359,7 @@ parse_test_options()
 leave_out_missing()
 {
 	local v why kept=()
+	check_tarballs
 	for v in "${versions[@]}"; do
 		try_to_build "${v%[asvc]}"
 		why=$(why_no_server "${v%[asvc]}")

@@ -99,7 +99,7 @@ say_how_far()
 	said=$SECONDS
 	left=$(((sum - done_sum) / ${ZUNDO_JOBS:-5}))
 	# after a while it is known how fast this machine is
-	[ $((done_sum * 10)) -lt $sum ] || left=$(((sum - done_sum) * (SECONDS - since) / done_sum))
+	[ $done_sum -eq 0 ] || [ $((done_sum * 10)) -lt $sum ] || left=$(((sum - done_sum) * (SECONDS - since) / done_sum))
 	say "$finished of ${#jobs[@]} jobs done, $(in_minutes $((SECONDS - since))); about $(in_minutes $left) more"
 }
 
