@@ -842,12 +842,12 @@ void
 zrow_ask(const ZRowWish *wish, const ZRowState *state)
 {
 	ZSlotView	slots;
-	ZRow		row = zvis_row_on(wish->rel, wish->buf, ItemPointerGetOffsetNumber(wish->tid),
-								  &slots);
+	ZRow		row;
 	ZAuthor		author;
 
 	if (state->own_share || !zctid_asks(wish->rel))
 		return;
+	row = zvis_row_on(wish->rel, wish->buf, ItemPointerGetOffsetNumber(wish->tid), &slots);
 	zslots_copy(row.rel, row.block, row.page, &slots);
 	zvis_author(&row, InvalidSnapshot, &author);
 	if (author.status == ZXID_OWN)

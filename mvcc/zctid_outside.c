@@ -20,6 +20,7 @@
 #include "common/zundo.h"
 #include "miscadmin.h"
 #include "mvcc/zctid.h"
+#include "mvcc/zxmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
@@ -76,6 +77,7 @@ typedef struct OuterJoin
 } OuterJoin;
 
 static void search_query(const Query *query, const Level *outer, Search *search);
+static bool is_inside(Node *node, Level *level);
 
 /* ---- what a variable stands for ---- */
 
@@ -225,6 +227,43 @@ may_read(Oid function, void *context)
 }
 
 /*
+ * Returns whether a column of a function, of XMLTABLE and the like, or of
+ * VALUES is from inside. Of several rows in VALUES one that is from outside is
+ * enough; a null names no row.
+ */
+static bool
+column_is_inside(RangeTblEntry *rte, AttrNumber column, Level *level)
+{
+	ListCell   *lc;
+
+	if (rte->rtekind == RTE_VALUES && column > 0)
+	{
+		foreach(lc, rte->values_lists)
+		{
+			Node	   *value = list_nth(lfirst_node(List, lc), column - 1);
+
+			CHECK_FOR_INTERRUPTS();
+			if (!(IsA(value, Const) && ((Const *) value)->constisnull) &&
+				!is_inside(value, level))
+				return false;
+		}
+		return true;
+	}
+	if (rte->rtekind == RTE_FUNCTION && column > 0)
+	{
+		foreach(lc, rte->functions)
+		{
+			const RangeTblFunction *function = lfirst_node(RangeTblFunction, lc);
+
+			if (column <= function->funccolcount)
+				return is_inside(function->funcexpr, level);
+			column -= function->funccolcount;
+		}
+	}
+	return range_table_entry_walker(rte, is_inside, level, 0);
+}
+
+/*
  * Returns whether an expression of the level is from inside: it depends on a
  * ctid or xmin that the statement itself reads, on what cannot be followed, or
  * on a function that may have locked the rows, or have read them with the
@@ -271,8 +310,8 @@ is_inside(Node *node, Level *level)
 		case RTE_FUNCTION:
 		case RTE_TABLEFUNC:
 		case RTE_VALUES:
-			return range_table_entry_walker(unconstify(RangeTblEntry *, rte), is_inside,
-											unconstify(Level *, home), 0);
+			return column_is_inside(unconstify(RangeTblEntry *, rte), ((Var *) node)->varattno,
+									unconstify(Level *, home));
 		default:
 			return rte->rtekind != RTE_NAMEDTUPLESTORE;
 	}
@@ -362,6 +401,18 @@ equality(Node *node, Node **left, Node **right)
 	return get_opcode(operator);
 }
 
+/* Returns whether an expression has variables of a level around its own. */
+static bool
+has_outer_variables(Node *node, const Level *level)
+{
+	for (int up = 1; (level = level->outer) != NULL; up++)
+	{
+		if (contain_vars_of_level(node, up))
+			return true;
+	}
+	return false;
+}
+
 /*
  * Returns whether xmin is that of the row whose ctid is ctid, and token, with
  * which it is compared, was read when value was: it is from outside, and made
@@ -376,7 +427,8 @@ is_token(Node *xmin, Node *token, Node *ctid, Node *value, Level *level)
 	return IsA(row, Var) && row->varattno == SelfItemPointerAttributeNumber &&
 		IsA(shown, Var) && shown->varattno == MinTransactionIdAttributeNumber &&
 		row->varno == shown->varno && row->varlevelsup == shown->varlevelsup &&
-		!is_inside(token, level) && !contain_subplans(token) && !contain_vars_of_level(token, 1) &&
+		!is_inside(token, level) && !contain_subplans(token) &&
+		!has_outer_variables(token, level) &&
 		bms_is_subset(pull_varnos(NULL, token), pull_varnos(NULL, value));
 }
 
@@ -471,7 +523,8 @@ search_condition(Node *node, Condition *condition)
 		return false;
 	if (IsA(node, SubLink))
 	{
-		if (((SubLink *) node)->subLinkType == ANY_SUBLINK)
+		/* <> ALL has no equality, nor have rows that are compared by < or <> */
+		if (((SubLink *) node)->testexpr != NULL)
 		{
 			part.level = &level;
 			level.in = (SubLink *) node;
@@ -747,36 +800,63 @@ with_children(List *entries)
 	return tables;
 }
 
+/*
+ * Returns the zheap tables of which the statement, or a query in WITH, changes
+ * rows.
+ */
+static List *
+find_changed(const Query *query)
+{
+	List	   *entries = NIL;
+	List	   *tables = NIL;
+	ListCell   *lc;
+
+	if (changes_rows(query, false))
+		entries = lappend(entries, rt_fetch(query->resultRelation, query->rtable));
+	foreach(lc, query->cteList)
+	{
+		const Query *cte = (const Query *) lfirst_node(CommonTableExpr, lc)->ctequery;
+
+		if (changes_rows(cte, false))
+			entries = lappend(entries, rt_fetch(cte->resultRelation, cte->rtable));
+	}
+	foreach(lc, with_children(entries))
+	{
+		if (zxmin_is_zheap(lfirst_oid(lc)))
+			tables = lappend_oid(tables, lfirst_oid(lc));
+	}
+	return tables;
+}
+
+/*
+ * zctid_named_from_outside: See zctid.h. Of a statement that changes no zheap
+ * table nothing is evaluated, as the search for conditions does (split).
+ */
 List *
 zctid_named_from_outside(const Query *query)
 {
 	Search		search = {.budget = MAX_VARIABLES};
 	Level		statement = {query, NULL, &search};
-	List	   *changed = NIL;
-	List	   *result = NIL;
+	List	   *changed;
 	List	   *named;
+	List	   *result = NIL;
 	ListCell   *lc;
 
 	if ((!changes_rows(query, false) && !query->hasModifyingCTE) ||
-		!has_ctid(unconstify(Node *, (const Node *) query), NULL))
+		!has_ctid(unconstify(Node *, (const Node *) query), NULL) ||
+		(changed = find_changed(query)) == NIL)
 		return NIL;
 	if (changes_rows(query, false))
-	{
-		changed = lappend(changed, rt_fetch(query->resultRelation, query->rtable));
 		search_query(query, NULL, &search);
-	}
 	foreach(lc, query->cteList)
 	{
 		const Query *cte = (const Query *) lfirst_node(CommonTableExpr, lc)->ctequery;
 
-		if (!changes_rows(cte, false))
-			continue;
-		changed = lappend(changed, rt_fetch(cte->resultRelation, cte->rtable));
-		if (!list_member_ptr(search.seen, cte))
+		if (changes_rows(cte, false) && !list_member_ptr(search.seen, cte))
 			search_query(cte, &statement, &search);
 	}
-	named = with_children(search.named);
-	foreach(lc, named != NIL ? with_children(changed) : NIL)
+	named = search.named != NIL ? with_children(search.named) : NIL;
+	foreach(lc, changed)
 	{
 		if (list_member_oid(named, lfirst_oid(lc)))
 			result = lappend_oid(result, lfirst_oid(lc));

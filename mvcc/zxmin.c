@@ -86,12 +86,9 @@ zxmin_author(ZHeapSlot *slot, bool names_author)
 	return InvalidTransactionId;
 }
 
-/*
- * Returns whether relid is a zheap table. The caller need not hold a lock on
- * it: the answer is then as old as the relation cache.
- */
-static bool
-is_zheap(Oid relid)
+/* zxmin_is_zheap: See zxmin.h. */
+bool
+zxmin_is_zheap(Oid relid)
 {
 	Relation	rel = RelationIdGetRelation(relid);
 	bool		result;
@@ -115,7 +112,7 @@ zundo_xmin_or_own(PG_FUNCTION_ARGS)
 	TransactionId xmin = PG_GETARG_TRANSACTIONID(0);
 	TransactionId own = GetTopTransactionIdIfAny();
 
-	if (!is_zheap(PG_GETARG_OID(2)))
+	if (!zxmin_is_zheap(PG_GETARG_OID(2)))
 		PG_RETURN_TRANSACTIONID(xmin);
 	if (DatumGetCommandId(PG_GETARG_DATUM(1)) != InvalidCommandId)
 		PG_RETURN_TRANSACTIONID(own);
@@ -654,7 +651,7 @@ zxmin_plan_table(PlannerInfo *root, RelOptInfo *rel)
 	if (root->parse->jointree == NULL || rte->rtekind != RTE_RELATION ||
 		!may_name_xmin(root, rel->relid))
 		return;
-	zheap = is_zheap(rte->relid);
+	zheap = zxmin_is_zheap(rte->relid);
 	if (!zheap && !rte->inh)
 		return;
 	search.or_own = find_or_own();
@@ -707,7 +704,7 @@ zxmin_plan_insert(PlannerInfo *root)
 		return;
 	foreach(lc, find_all_inheritors(rte->relid, AccessShareLock, NULL))
 	{
-		if (is_zheap(lfirst_oid(lc)))
+		if (zxmin_is_zheap(lfirst_oid(lc)))
 			refuse_xmin(lfirst_oid(lc));
 	}
 }

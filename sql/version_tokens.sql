@@ -170,6 +170,10 @@ CREATE FUNCTION token_of(tid) RETURNS xid LANGUAGE sql STABLE AS 'SELECT xmin FR
 UPDATE v SET n = 7 WHERE ctid = '(0,1)' AND xmin = token_of('(0,1)');
 DROP FUNCTION token_of;
 MERGE INTO v USING (VALUES (1)) s(n) ON v.ctid = '(0,1)' WHEN MATCHED AND v.n = 3 THEN DELETE WHEN NOT MATCHED THEN INSERT VALUES (3, 0);
+-- of a statement that changes no zheap table nothing is evaluated but by the planner
+CREATE FUNCTION told(int) RETURNS bool IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'evaluated'; RETURN false; END $$;
+DELETE FROM h WHERE ctid = '(0,1)' AND told(1);
+DROP FUNCTION told;
 -- with every kind of scan: a small table is read by a sequential scan
 BEGIN;
 SET LOCAL enable_tidscan = off;
@@ -239,6 +243,11 @@ UPDATE v SET n = 7 FROM h, saved s, saved u WHERE v.ctid = s.c AND h.ctid = u.c 
 WITH RECURSIVE s(c, n) AS (SELECT c, 1 FROM saved UNION ALL SELECT c, n + 1 FROM s WHERE n < 2)
 UPDATE v SET n = 7 FROM s WHERE v.ctid = s.c;
 INSERT INTO v VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET n = 7 WHERE v.ctid = '(0,1)';
+UPDATE v SET n = 7 WHERE (ctid, 1) = (SELECT c, again FROM saved WHERE again = 1);
+UPDATE v SET n = 7 WHERE ctid = ALL (SELECT c FROM saved WHERE again = 1);
+UPDATE v SET n = s.n FROM (VALUES (NULL, 1), ('(0,1)'::tid, random()::int)) s(c, n) WHERE v.ctid = s.c;
+UPDATE v SET n = s.n FROM ROWS FROM (generate_series(1, ceil(random())::int), unnest(ARRAY['(0,1)'::tid])) s(n, c) WHERE v.ctid = s.c;
+UPDATE v SET n = 7 FROM (VALUES ('3'::xid)) o(x) WHERE EXISTS (SELECT FROM saved s WHERE EXISTS (SELECT FROM v w WHERE w.ctid = s.c AND w.xmin = o.x AND w.id = v.id));
 INSERT INTO v SELECT id, 7 FROM v WHERE ctid = '(0,1)' ON CONFLICT (id) DO UPDATE SET n = excluded.n;
 INSERT INTO v VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET n = 7 WHERE v.ctid::text = '(0,' || excluded.n || ')';
 UPDATE v SET n = 7 WHERE ctid = (SELECT c FROM saved WHERE again = v.id);
