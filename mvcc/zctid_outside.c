@@ -801,14 +801,12 @@ with_children(List *entries)
 }
 
 /*
- * Returns the zheap tables of which the statement, or a query in WITH, changes
- * rows.
+ * Returns the entries of which the statement, or a query in WITH, changes rows.
  */
 static List *
 find_changed(const Query *query)
 {
 	List	   *entries = NIL;
-	List	   *tables = NIL;
 	ListCell   *lc;
 
 	if (changes_rows(query, false))
@@ -820,12 +818,32 @@ find_changed(const Query *query)
 		if (changes_rows(cte, false))
 			entries = lappend(entries, rt_fetch(cte->resultRelation, cte->rtable));
 	}
+	return entries;
+}
+
+/*
+ * Returns whether one of the tables is of zheap, or may be when a plan that is
+ * made now is executed: no plan knows the partitions into which rows are
+ * inserted, so it is not made anew when one of them becomes a table of zheap.
+ */
+static bool
+may_be_zheap(List *entries)
+{
+	ListCell   *lc;
+
+	foreach(lc, entries)
+	{
+		const RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+
+		if (rte->relkind == RELKIND_PARTITIONED_TABLE && !rte->inh)
+			return true;
+	}
 	foreach(lc, with_children(entries))
 	{
 		if (zxmin_is_zheap(lfirst_oid(lc)))
-			tables = lappend_oid(tables, lfirst_oid(lc));
+			return true;
 	}
-	return tables;
+	return false;
 }
 
 /*
@@ -844,7 +862,7 @@ zctid_named_from_outside(const Query *query)
 
 	if ((!changes_rows(query, false) && !query->hasModifyingCTE) ||
 		!has_ctid(unconstify(Node *, (const Node *) query), NULL) ||
-		(changed = find_changed(query)) == NIL)
+		!may_be_zheap(changed = find_changed(query)))
 		return NIL;
 	if (changes_rows(query, false))
 		search_query(query, NULL, &search);
@@ -856,7 +874,7 @@ zctid_named_from_outside(const Query *query)
 			search_query(cte, &statement, &search);
 	}
 	named = search.named != NIL ? with_children(search.named) : NIL;
-	foreach(lc, changed)
+	foreach(lc, named != NIL ? with_children(changed) : NIL)
 	{
 		if (list_member_oid(named, lfirst_oid(lc)))
 			result = lappend_oid(result, lfirst_oid(lc));

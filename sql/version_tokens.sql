@@ -270,6 +270,16 @@ UPDATE v SET n = 7 FROM (v w LEFT JOIN saved s ON s.c = w.ctid) LEFT JOIN h ON h
 DELETE FROM v WHERE id IN (SELECT CASE WHEN saved.c IS NOT NULL THEN w.id END FROM v w LEFT JOIN saved ON saved.c = w.ctid);
 DELETE FROM v WHERE id IN (SELECT w.id FROM v w LEFT JOIN saved ON saved.c = w.ctid GROUP BY w.id, saved.c HAVING count(saved.c) > 0);
 DELETE FROM v USING saved LEFT JOIN v w ON w.ctid = saved.c, LATERAL (SELECT w.id AS k) l WHERE v.id = l.k;
+-- a plan that was made before the partition was a table of zheap
+CREATE TABLE later (id int PRIMARY KEY, n int) PARTITION BY RANGE (id);
+CREATE TABLE later_heap PARTITION OF later FOR VALUES FROM (0) TO (9) USING heap;
+PREPARE upsert AS INSERT INTO later VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET n = 7 WHERE later.ctid = '(0,1)';
+EXECUTE upsert;
+EXECUTE upsert;
+ALTER TABLE later_heap SET ACCESS METHOD zheap;
+EXECUTE upsert;
+DEALLOCATE upsert;
+DROP TABLE later;
 CREATE TABLE keyed (id int PRIMARY KEY, n int) PARTITION BY RANGE (id);
 CREATE TABLE keyed_zheap PARTITION OF keyed FOR VALUES FROM (0) TO (9) USING zheap;
 INSERT INTO keyed VALUES (1, 100);
