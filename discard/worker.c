@@ -75,6 +75,8 @@ typedef enum CycleResult
 static void
 set_dispensable(bool dispensable)
 {
+	if (dispensable == ((MyProc->statusFlags & PROC_IS_AUTOVACUUM) != 0))
+		return;
 	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
 	if (dispensable)
 		MyProc->statusFlags |= PROC_IS_AUTOVACUUM;

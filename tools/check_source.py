@@ -4,7 +4,7 @@
 Each check is a function that yields (file, line, what is wrong). Its docstring is
 printed with what it finds, and says how to mend that. --fix repairs the format in
 place. --layers only prints the list of the layers, --measure the figures of
-tools/measure_source.py, --rules a table of the rules. -v shows what pending checks
+tools/figures.py, --rules a table of the rules. -v shows what pending checks
 find. Exit status: 0 nothing found, 1 something found, 2 wrong option.
 """
 
@@ -16,6 +16,7 @@ import sys
 
 import duties
 import english
+import figures
 import layout
 import measure_source as measure
 from measure_source import TOP, blank, line_of
@@ -534,11 +535,11 @@ def check_asserts():
     """Assert what the function's comment requires: the lock held, the kind of page, the range of a number."""
     every = measure.sources()
     lines = sum(len(s.lines) for s in every)
-    count = sum(measure.asserts(s) for s in every)
+    count = sum(figures.asserts(s) for s in every)
     if count * 1000 < MIN_ASSERTS * lines:
         yield ".", 1, f"{count} Asserts in {lines} lines"
     for folder in sorted({os.path.dirname(s.path) for s in every} - {""}):
-        if not any(measure.asserts(s) for s in every if os.path.dirname(s.path) == folder):
+        if not any(figures.asserts(s) for s in every if os.path.dirname(s.path) == folder):
             yield folder + "/", 1, "no Assert"
 
 
@@ -721,7 +722,7 @@ def main():
     """Runs the checks, or what the options ask for; returns the exit status."""
     arguments = sys.argv[1:]
     if arguments[:1] == ["--measure"]:
-        return measure.main(arguments[1:])
+        return figures.main(arguments[1:])
     if arguments == ["--rules"]:
         return rules.main()
     unknown = [a for a in arguments if a not in ("--fix", "--layout", "--layers", "-v")]

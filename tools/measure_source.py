@@ -1,14 +1,11 @@
-#!/usr/bin/env python3
-"""./zundo check --measure: prints figures about the readability of the C source.
+"""A parser of the C source, for tools/check_source.py and tools/figures.py.
 
-The parser relies on the layout that pgindent gives: the name of a function and its
-braces are in the first column. tools/check_source.py has the limits, and uses the
-same functions.
+It relies on the layout that pgindent gives: the name of a function and its braces are
+in the first column.
 """
 
 import os
 import re
-import statistics
 import sys
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -250,85 +247,3 @@ def many_parameters(all_sources):
     callbacks = server_callbacks(all_sources)
     return [(s, f) for s in all_sources for f in s.functions
             if len(f.parameters) >= MANY_PARAMETERS and f.name not in callbacks]
-
-
-def asserts(source):
-    """Returns the number of Asserts."""
-    return len(re.findall(r"\bAssert\w*\s*\(", source.plain))
-
-
-def percentile(values, share):
-    """Returns the value that the given share of the values does not exceed."""
-    values = sorted(values)
-    return values[min(len(values) - 1, int(share * len(values)))]
-
-
-def main(arguments):
-    """Prints the figures, with -v also where they come from; returns the exit status."""
-    verbose = "-v" in arguments
-    every = sources()
-    lines = sum(len(s.lines) for s in every)
-    functions = [(s, f) for s in every for f in s.functions]
-    in_c = [(s, f) for s, f in functions if s.path.endswith(".c")]
-    graph = call_graph(every)
-    found = circles(graph)
-    many = many_parameters(every)
-    statics = [(s.path, n, name) for s in every for n, name in s.statics()]
-    wide = [(s.path, n, kind, width) for s in every for n, kind, width in s.wide()]
-    n_asserts = sum(asserts(s) for s in every)
-    lengths = [f.length for _, f in functions]
-    largest = max(every, key=lambda s: len(s.lines))
-    longest = max(functions, key=lambda sf: sf[1].length)
-    comments = {kind: sum(1 for w in wide if w[2] == kind) for kind in ("comment", "code")}
-
-    def row(what, value):
-        print(f"{what:58} {value}")
-
-    row("files / lines of C", f"{len(every)} / {lines}")
-    row("largest file", f"{len(largest.lines)} ({largest.path})")
-    row("function length median / p90 / max",
-        f"{statistics.median(lengths):.0f} / {percentile(lengths, 0.9)} / {longest[1].length} ({longest[1].name})")
-    row("functions of more than 100 lines", sum(1 for n in lengths if n > 100))
-    row("files in circles by calls", f"{sum(map(len, found))} in {len(found)} of {len(graph)} .c files")
-    row(f"functions with {MANY_PARAMETERS} parameters and more", f"{len(many)} of {len(functions)}")
-    row("mutable statics per 1,000 lines", f"{1000 * len(statics) / lines:.1f} ({len(statics)})")
-    row("Asserts per 1,000 lines", f"{1000 * n_asserts / lines:.1f} ({n_asserts})")
-    row(f"comment lines above {COMMENT_WIDTH} columns", comments["comment"])
-    row(f"code lines above {CODE_WIDTH} columns", comments["code"])
-    row("functions with a comment in the .c (static / extern)",
-        f"{100 * sum(f.commented for _, f in in_c) / len(in_c):.0f} % "
-        f"({100 * sum(f.commented for _, f in in_c if f.static) / max(1, sum(f.static for _, f in in_c)):.0f} / "
-        f"{100 * sum(f.commented for _, f in in_c if not f.static) / max(1, sum(not f.static for _, f in in_c)):.0f})")
-    commented = sum(1 for s in every for line, code in zip(s.lines, s.code.splitlines()) if line.strip() and not code.strip())
-    row("share of comment lines", f"{100 * commented / lines:.0f} %")
-
-    print("\nfolder        lines  Asserts /1,000  statics  wide comments  wide code")
-    for folder in sorted({s.path.split("/")[0] if "/" in s.path else "." for s in every}):
-        mine = [s for s in every if (s.path.split("/")[0] if "/" in s.path else ".") == folder]
-        total = sum(len(s.lines) for s in mine)
-        paths = {s.path for s in mine}
-        count = sum(asserts(s) for s in mine)
-        print(f"{folder:12} {total:6} {count:8} {1000 * count / total:7.1f} {sum(1 for p in statics if p[0] in paths):8} "
-              f"{sum(1 for w in wide if w[0] in paths and w[2] == 'comment'):14} "
-              f"{sum(1 for w in wide if w[0] in paths and w[2] == 'code'):10}")
-    for members in found:
-        print("\ncircle: " + " ".join(members))
-        for a in members:
-            for b in members:
-                if b in graph[a]:
-                    print(f"  {a} -> {b}: {', '.join(sorted(graph[a][b]))}")
-    for s, f in many:
-        print(f"{s.path}:{f.first}: {f.name} has {len(f.parameters)} parameters")
-    if verbose:
-        for path, number, name in statics:
-            print(f"{path}:{number}: static {name}")
-        for path, number, kind, width in wide:
-            print(f"{path}:{number}: a {kind} line of {width} columns")
-        for s, f in in_c:
-            if not f.commented and f.length >= 8:
-                print(f"{s.path}:{f.first}: {f.name}, {f.length} lines, has no comment")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
