@@ -89,7 +89,7 @@ typedef struct Pending
 	ZXid		max_top;
 	ZXid		max_xid;		/* subtransactions too */
 	ZXid		hold;			/* youngest locker that its LOCKS records name
-								 * (UNDO-28); 0 = none */
+								 * (UNDO-7b); 0 = none */
 	Place		first;
 	Place		end;
 	bool		resolved;		/* all ended; committed, or aborted and undone */

@@ -10,16 +10,6 @@
  *		which are safe
  *	after DISCARD	the extents are free; each log begins at its oldest
  *		remaining extent
- *
- * Invariants
- *	UNDO-28	a LOCKS record is discarded only when the youngest transaction that
- *		it, or a record below it in its chain, names is < the new `oldest`:
- *		until then that transaction may be in progress, or prepared. Not
- *		asserted: discard looks at hold in the one place that computes what it
- *		frees; isolation/specs/lock-move-old has a young locker of an old move.
- *	(UNDO-50)	a log is taken from a session only while that session does not
- *		hold it (undo/undo_log.c); both sides change ZuLog.owner by
- *		compare-and-exchange.
  */
 #include "postgres.h"
 
@@ -54,8 +44,8 @@ typedef struct Freed
 } Freed;
 
 /*
- * Returns whether p may be discarded once `oldest` has this value (UNDO-17,
- * UNDO-28).
+ * Returns whether p may be discarded once `oldest` has this value (UNDO-7a,
+ * UNDO-7b).
  */
 static inline bool
 can_go(const Pending *p, ZXid oldest)

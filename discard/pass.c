@@ -11,31 +11,39 @@
  * Crash points: "log-parsed", after each log, and those of free.c.
  *
  * Invariants
- *	UNDO-17	a transaction is discarded only if it is resolved - each of its
- *		(sub)transactions has committed, or has aborted and was undone on every
- *		page - and all their xids, the subtransactions' too, < the new
- *		`oldest`. Not asserted: can_go of free.c is the test itself; CHAIN-1 of
- *		zundo.check finds a page whose undo has been discarded too early.
- *	UNDO-18	oldest = min(first unresolved top xid over all logs, H); H was taken
- *		before the insert positions were read, so a transaction not yet seen
- *		has an xid >= H. Finished transactions whose undo is still retained do
- *		not hold back `oldest`: counting them would prevent progress, because
- *		merged entries of different logs overlap. Those whose LOCKS records
- *		name a transaction >= H do count, because readers of these records ask
- *		how their author ended; they are not merged with others, so that each
- *		counts with its own xid.
- *	By both, an aborted transaction that cannot be undone yet keeps the undo of
- *	all younger ones, in every log: a reader that finds a record discarded
- *	knows that its xid < `oldest` (UNDO-7).
- *	UNDO-19	the conflict horizon of a DISCARD record covers everything that has
- *		come below `oldest` since the last one, and the record is logged before
- *		the `oldest` that relies on it is published.
- *	UNDO-68	no crash takes back a commit before `oldest`: all WAL is flushed
- *		before `oldest` rises. Otherwise the mark of a dead index entry, which
- *		is not logged, could reach the disk before the commit record of its
- *		deleter (synchronous_commit = off): after a crash the row would be
- *		there again, and the mark would hide it. Not asserted: the flush stands
- *		right before the only place that raises oldest.
+ *	UNDO-7	undo is given back only when nobody can need it:
+ *		(a) records of a transaction are discarded only if it is resolved -
+ *			each of its (sub)transactions has committed, or has aborted and was
+ *			undone on every page - and all their xids, the subtransactions'
+ *			too, are < the new `oldest`;
+ *		(b) a LOCKS record is kept, also, until the youngest transaction that
+ *			it, or a record below it in its chain, names is < the new `oldest`:
+ *			until then that one may be in progress, or prepared;
+ *		(c) an extent becomes FREE only after `oldest` has passed, in shared
+ *			memory, everything that it held.
+ *		So a reader that finds a record discarded knows that its xid <
+ *		`oldest`, and an aborted transaction that cannot be undone yet keeps
+ *		the undo of all younger ones, in every log. Example: 100 has aborted,
+ *		and its table is locked; the undo of 101, committed long ago, stays.
+ *	UNDO-18	`oldest` is the least of
+ *		(a) H, the horizon. It is taken before the insert positions are read,
+ *			so a transaction not yet seen has an xid >= H;
+ *		(b) the first unresolved top xid of each log;
+ *		(c) the xid of each finished transaction of which LOCKS records name a
+ *			transaction >= H, because readers of these records ask how their
+ *			author ended. It is not merged with others in its queue.
+ *		Other finished transactions whose undo is still retained do not count:
+ *		merged entries of different logs overlap, so `oldest` would not
+ *		advance. Example: H is 120, and 100, aborted, is not undone yet:
+ *		`oldest` is 100, whatever has committed since.
+ *	UNDO-19	before the new `oldest` is published
+ *		(a) the DISCARD record is logged, whose conflict horizon covers
+ *			everything that has come below `oldest` since the last one;
+ *		(b) all WAL is flushed, so that no crash takes back a commit before
+ *			`oldest`. Otherwise the mark of a dead index entry, which is not
+ *			logged, could reach the disk before the commit record of its
+ *			deleter (synchronous_commit = off): after a crash the row would be
+ *			there again, and the mark would hide it.
  */
 #include "postgres.h"
 
@@ -287,7 +295,7 @@ discard_pass(Pass *pass)
 		zu_log_oldest(oldest);
 	Assert(pg_atomic_read_u64(&entry->conflict) == InvalidZXid);	/* UNDO-19 */
 	if (oldest > pg_atomic_read_u64(&entry->oldest))
-		XLogFlush(inserted_wal());	/* UNDO-68 */
+		XLogFlush(inserted_wal());	/* UNDO-19b */
 	/* UNDO-7: publish before anything becomes allocatable */
 	zu_max64(&entry->oldest, oldest);
 	zfree_extents(pass, oldest);

@@ -39,7 +39,7 @@ has_gone(Page page, OffsetNumber off)
  * it has. The stronger modes announce a change of the row, before which an
  * inline lock would have to become a record at once. No other session locks
  * rows of a temporary table, and the undo pointers of its pages must show that
- * the table is temporary (UNDO-23), so it has no inline locks.
+ * the table is temporary (CHAIN-8), so it has no inline locks.
  */
 static bool
 lock_inline(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode)

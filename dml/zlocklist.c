@@ -20,7 +20,7 @@
  *		named in the record or below it, so the slot is free, and the chain may
  *		be gone, only when all of these have ended.
  *	LOCKLIST-2	records are kept by undo's discard until 'hold' is behind the
- *		horizon (UNDO-28). Not asserted: discard may run in another process at
+ *		horizon (UNDO-7b). Not asserted: discard may run in another process at
  *		any time; isolation/specs/lock-move-old has a young locker of an old
  *		move.
  *	LOCKLIST-3	an entry is left out of the list only if its locker has ended,

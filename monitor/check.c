@@ -23,13 +23,13 @@
  *			have been given up.
  *	CHAIN-7	a slot's transaction id has been given out.
  *	CHAIN-8	a page of a temporary table points to private undo only, any other
- *			page never (UNDO-23).
+ *			page never (CHAIN-8).
  *	CHAIN-9	inline locks lie in an inline slot, without a gap, each on another
  *			possible row.
  *	CHAIN-10	a list of locks consists of LOCKS records, none of which names
  *		a younger locker than what points to it.
  *	CHAIN-11	a chain that is older than `oldest` is of a transaction that
- *				has committed (UNDO-46).
+ *				has committed (CHAIN-11).
  *	CHAIN-12	a chain has at most one open LOCK above its committed records,
  *				and only that of an inline slot (TAG-2).
  *	ROW-1	a row has no more columns than its table.
@@ -284,7 +284,7 @@ check_chain(Check *check, int s)
 		return;
 	if (zuptr_is_temp(slot->ptr) != RelationUsesLocalBuffers(check->rel))
 	{
-		/* UNDO-23 */
+		/* CHAIN-8 */
 		fault(check, "CHAIN-8", 0, "slot %d: undo pointer %X/%08X is of another kind of table", s,
 			  (uint32) (slot->ptr >> 32), (uint32) slot->ptr);
 		return;
@@ -299,7 +299,7 @@ check_chain(Check *check, int s)
 	if (ZSLOT_XID(slot) < check->view.oldest)
 	{
 		if ((zslot_xid(slot) & ZXID_LOST))
-			/* UNDO-46 */
+			/* CHAIN-11 */
 			fault(check, "CHAIN-11", 0,
 				  "slot %d: transaction " UINT64_FORMAT " has not committed, and its undo is lost",
 				  s, ZSLOT_XID(slot));
@@ -375,7 +375,7 @@ check_inline_locks(Check *check, int s)
 /*
  * Checks the LOCKS records of the common lock slot s (CHAIN-10, CHAIN-5). The
  * list ends where a record has been discarded, since all lockers that it names
- * have ended then (UNDO-28).
+ * have ended then (UNDO-7b).
  */
 static void
 check_lock_list(Check *check, int s)
@@ -733,7 +733,7 @@ check_undo_log(FunctionCallInfo fcinfo, Check *check)
 	for (int i = 0; i < check->nlogs; i++)
 	{
 		check->block = check->logs[i].logno;
-		check_safely(check, check_log, "LOG-1");	/* UNDO-11, UNDO-38 */
+		check_safely(check, check_log, "LOG-1");	/* UNDO-11, UNDO-16 */
 		zfaults_put(fcinfo, &check->faults);
 	}
 	if (!sound || RecoveryInProgress())

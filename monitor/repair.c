@@ -8,17 +8,12 @@
  * A log of which something cannot be read keeps `oldest` back as long as what
  * is lost may be needed (undo/undo_damage.c). Whether it is needed is known
  * from the tables' pages only: a slot there names each transaction that is not
- * undone.
+ * undone. Where a repair would make a row wrong, the damage is left as it is,
+ * and reported (UNDO-63).
  *
  * Locks: those of undo/undo_repair.c; none is held between two findings.
  * Tables in AccessShareLock, one after the other. Crash points: none of its
  * own.
- *
- * Invariant
- *	REPAIR-1	nothing that is done here makes a row wrong, or undoes a change
- *		that should not be undone: where a repair would do that, the damage is
- *		left as it is, and reported. Not asserted: what is right is not known
- *		of damaged pages; t/063_repair compares with what was there before.
  */
 #include "postgres.h"
 

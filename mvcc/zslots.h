@@ -97,7 +97,7 @@ zslot_read(Relation rel, BlockNumber block, Page page, int s)
 /*
  * zslot_xid: returns the xid in a slot of a locked page, to be compared with
  * `oldest`. The result has ZXID_LOST, and so is newer than any transaction, if
- * the slot's undo is lost (UNDO-46 in undo/).
+ * the slot's undo is lost (CHAIN-11 in undo/).
  *
  * zslot_xid_in_doubt: does the same for a slot whose xid is in the doubt
  * window.

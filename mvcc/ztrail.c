@@ -8,8 +8,8 @@
  *
  *	TRAIL-1	What a record says, and to which record it leads, never changes
  *		(UNDO-13), and no other record will have its pointer while the trail is
- *		kept: generations do not come back within a transaction (UNDO-41), and
- *		private undo uses no place twice (UNDO-23). A transaction that drops
+ *		kept: generations do not come back within a transaction (UNDO-6), and
+ *		private undo uses no place twice (CHAIN-8). A transaction that drops
  *		the extension and makes it anew has another undo log, with the same
  *		pointers again, but no table file of before: a trail is only used for
  *		its own page. That also leaves it to zu_fetch to find a slot that

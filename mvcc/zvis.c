@@ -253,7 +253,7 @@ fetch_at_once(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 		/*
 		 * `oldest` is read before the slot. Else it could pass the slot's
 		 * owner in between, and zslot_read would not have checked whether the
-		 * owner's undo is lost (UNDO-46).
+		 * owner's undo is lost (CHAIN-11).
 		 */
 		ZXid		oldest = zslots_oldest(page);
 		ZPageSlot	slot = zslot_read(rel, block, page, s);

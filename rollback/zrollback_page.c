@@ -243,7 +243,7 @@ rollback_overflow(Pops *pops, const Target *t)
 	Page		opage;
 	int			undone = 0;
 
-	Assert(zc_buffer_exclusive(t->buf));	/* UNDO-21 */
+	Assert(zc_buffer_exclusive(t->buf));	/* UNDO-20 */
 	if (!BufferIsValid(overflow) || !zoverflow_fits(BufferGetPage(overflow), t->page))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),

@@ -6,7 +6,7 @@
  * index page before table page). An index fetch keeps its last block pinned;
  * nothing else is held between calls. Only bits of the visibility map are
  * written (VMAP-5 in dml/). A row is reported as dead to all snapshots if its
- * deleter is before `oldest` (UNDO-68) or fulfils SCAN-6: even a crash cannot
+ * deleter is before `oldest` (UNDO-19b) or fulfils SCAN-6: even a crash cannot
  * make such a row visible again, so that index access methods may mark its
  * entries without WAL.
  */

@@ -1,7 +1,7 @@
 # Crashes of the server in the middle of transactions, of rollbacks and of the
 # undo workers' own steps. Afterwards all that was committed is there, and
 # nothing else.
-# Rules: ROLLBACK-1, UNDO-14.
+# Rules: ROLLBACK-1, UNDO-13.
 # newest
 use strict;
 use warnings;

@@ -125,7 +125,7 @@ ask($many, 'BEGIN', $often, 'UPDATE often SET n = 0', 'COMMIT');
 is(ask($many, 'TABLE fired'), "0\n5\n10\n15\n20", 'what deferred triggers saw');
 $many->quit;
 
-# 6. The pin on the last undo page (UNDO-66), which a transaction keeps: not longer than
+# 6. The pin on the last undo page, which a transaction keeps: not longer than
 # the subtransaction that has made the undo log itself, nor than the transaction, however
 # that ends. (A pin that is left is a warning in the log.)
 $node->safe_psql('postgres', 'CREATE DATABASE other');

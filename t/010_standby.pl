@@ -1,7 +1,7 @@
 # The pages of a standby equal those of the primary. The standby answers queries
 # with snapshots older than what it replays, and after promotion it rolls back
 # the transactions that were in progress on the primary.
-# Rules: UNDO-3, UNDO-19.
+# Rules: UNDO-19.
 # newest
 use strict;
 use warnings;

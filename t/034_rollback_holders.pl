@@ -1,7 +1,7 @@
 # Sessions that keep undo, some without a snapshot or a transaction id: by a lock on a
 # table that is to be rolled back. A role without rights can do so. They are named, and with
 # zundo.undo_full = cancel the undo is gone within zundo.undo_full_timeout.
-# Rules: RESOLVE-2, UNDO-32, UNDO-33, UNDO-34.
+# Rules: RESOLVE-2, UNDO-31, UNDO-33.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,6 +1,6 @@
 # The file of the undo log grows and shrinks across segment boundaries while
 # sessions have its segments open.
-# Rules: UNDO-4, UNDO-12, UNDO-15.
+# Rules: UNDO-4, UNDO-13, UNDO-5.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -63,7 +63,7 @@ $writer->query_until(qr/finished/, "\n");
 cmp_ok($node->safe_psql('postgres', $size), '>=',
 	$node->safe_psql('postgres', 'SELECT 2 + 64 * sum(extents) FROM zundo.stat_undo'), 'the file has all extents');
 # The update has filled several extents. Its records are found one after the other only if none of them begins in one
-# extent and ends in another (UNDO-15), and if the scan ends at the insert position, behind which there is none (UNDO-12).
+# extent and ends in another (UNDO-5), and if the scan ends at the insert position, behind which there is none (UNDO-13).
 cmp_ok($node->safe_psql('postgres', 'SELECT max(extents) FROM zundo.stat_undo'), '>', 5, 'a log of several extents');
 is($node->safe_psql('postgres', q{SELECT * FROM zundo.check('zundo.undo_log')}), '', 'zundo.check of it');
 $writer->query_safe('COMMIT');

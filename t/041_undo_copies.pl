@@ -2,7 +2,7 @@
 # private copies. It sees the right rows while undo grows, is rolled back or
 # discarded, while extents are reused, and when there is no memory for more
 # copies.
-# Rules: UNDO-29, UNDO-30.
+# Rules: UNDO-29.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

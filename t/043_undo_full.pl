@@ -1,6 +1,6 @@
 # zundo.undo_full: what a writer does when zundo.undo_limit is reached: error,
 # wait, cancel.
-# Rules: UNDO-31, UNDO-32, UNDO-33.
+# Rules: UNDO-31, UNDO-33.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

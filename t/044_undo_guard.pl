@@ -1,7 +1,7 @@
 # The limit of undo: which sessions zundo.undo_full = cancel does not cancel,
 # the errors of the others, the part that is reserved for superusers, and the
 # log messages about large or old undo.
-# Rules: UNDO-34.
+# Rules: UNDO-33.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

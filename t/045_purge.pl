@@ -1,6 +1,5 @@
 # zundo.purge() removes deleted values from the file of the undo log, also on a
 # standby and after a crash. Undo in use stays.
-# Rules: UNDO-60.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

@@ -2,7 +2,7 @@
 # sessions that have written a row each have few logs between them, and what the
 # earlier owner left in the log (an aborted transaction, a prepared one, an
 # extent that was not entered) is kept.
-# Rules: UNDO-69, UNDO-50, UNDO-13.
+# Rules: UNDO-50, UNDO-13.
 use strict;
 use warnings;
 use Test::More;

@@ -1,7 +1,7 @@
 # How far `oldest` advances and what is discarded: transactions with younger
 # subtransactions, and several logs whose transactions overlap so that there is
 # always an older snapshot.
-# Rules: UNDO-7, UNDO-17, UNDO-18.
+# Rules: UNDO-7, UNDO-18.
 use strict;
 use warnings;
 use Test::More;

@@ -2,7 +2,7 @@
 # all the time: at every pass a transaction younger than the horizon has ended
 # already, or one has locked rows of an older one. A transaction that writes and
 # ends during a pass is discarded in two parts.
-# Rules: UNDO-18, UNDO-28.
+# Rules: UNDO-18, UNDO-7.
 use strict;
 use warnings;
 use Test::More;

@@ -1,7 +1,7 @@
 # Damaged pages and damaged undo raise errors that name the place, and never
 # crash the server. Other rows stay readable.
 # Rules: PAGE-0, PAGE-2, PAGE-3, PAGE-4, PAGE-10, CHAIN-1, CHAIN-7, ROW-2,
-# TUPLE-3, UNDO-9.
+# TUPLE-3, UNDO-4.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -125,7 +125,7 @@ my %check_says = (
 	version => qr/the page is neither new nor a zheap page: The page header or a line pointer/,
 	stub_state => qr/stub names slot \d+, the page has \d+|stub has state \d/,
 	slot_xid => qr/slot \d+ has transaction ID \d+, which has not been assigned yet/,
-	# a pointer to far behind the last extent: the block is not read, which would be another error (UNDO-9)
+	# a pointer to far behind the last extent: the block is not read, which would be another error (UNDO-4b)
 	slot_pointer => qr/slot \d+: undo [\d.]+ of transaction \d+ is gone, oldest is \d+/,
 	row_value => qr/column 3 reaches beyond the end of the row/,
 	stub_slot => qr/stub names slot 300, the page has \d/,

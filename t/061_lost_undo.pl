@@ -1,8 +1,7 @@
 # Undo pages that are lost, outdated or damaged: readers get the right row or an
 # error that names the place, never a wrong row. Damage in undo that is not
 # needed has no effect.
-# Rules: UNDO-5, UNDO-10, UNDO-11, UNDO-35, UNDO-36, UNDO-37, UNDO-38, UNDO-39,
-# UNDO-46, CHAIN-1.
+# Rules: UNDO-5, UNDO-10, UNDO-11, UNDO-36, UNDO-37, UNDO-16, UNDO-2, CHAIN-11, CHAIN-1.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -242,7 +241,7 @@ is(sql_in('early', 'SELECT * FROM t ORDER BY id'), "1|1\n2|2", 'early: it is rol
 
 sql_in('behind', q{ROLLBACK PREPARED 'behind'});
 
-# Each writer checks its own id (UNDO-39). Here `oldest` in the meta page is forged, to a value that the server's counter
+# Each writer checks its own id (UNDO-2c). Here `oldest` in the meta page is forged, to a value that the server's counter
 # passes only when the writer has its id. (Before that, the undo log is ahead of the server.)
 make('forged');
 sql_in('forged', 'UPDATE t SET v = v + 1 WHERE id = 1; SELECT zundo.discard()');

@@ -2,7 +2,7 @@
 # damaged, lost or outdated, nothing stops, nothing is lost, and the copy is
 # repaired from the other one. Without a sound copy zheap tables raise an error
 # that names both, and heap tables can be used.
-# Rules: UNDO-40, UNDO-41, UNDO-8, LOG-2.
+# Rules: UNDO-40, UNDO-6, LOG-2.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;
@@ -143,7 +143,7 @@ no_crash($standby);
 $node->stop;
 
 # A group of extents that was cut off begins, when it comes back, at the newest generation
-# that was cut off (UNDO-41), which the meta page remembers.
+# that was cut off (UNDO-6), which the meta page remembers.
 my $cut = zundo_node('cut', '', no_data_checksums => 1);
 $cut->safe_psql('postgres', 'CREATE EXTENSION zundo; CREATE TABLE z (id int) USING zheap');
 $path = $cut->safe_psql('postgres', q{SELECT pg_relation_filepath('zundo.undo_log')});

@@ -1,6 +1,6 @@
 # The cases of docs/administration.md, "Damage in the undo log": what is lost in
 # both copies is rebuilt, and no row is wrong before or after.
-# Rules: REPAIR-1, UNDO-63, UNDO-64, UNDO-65, UNDO-42, LOG-1.
+# Rules: UNDO-63, UNDO-6, UNDO-42, LOG-1.
 use strict;
 use warnings;
 use FindBin;

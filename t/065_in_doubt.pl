@@ -2,7 +2,7 @@
 # than `oldest`, it looks up the transaction in the commit log, however long the
 # transaction was open, and as long as the commit log has it. Pages that could
 # not be read once do not count as unused.
-# Rules: UNDO-46, CHAIN-11.
+# Rules: CHAIN-11.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

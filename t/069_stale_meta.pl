@@ -1,7 +1,7 @@
 # Both copies of the meta page, or of a map page, of the undo log have missed the same
 # writes, or the file has lost its end. What other pages prove is repaired at once, the
 # rest is reported until zundo.repair_undo is called, and no row is wrong meanwhile.
-# Rules: UNDO-71, UNDO-72, UNDO-73, LOG-2.
+# Rules: UNDO-71, LOG-2.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -2,7 +2,7 @@
 # the status of each is looked up once. A crash that loses a commit also empties
 # this memory. A transaction that is still in progress for other sessions is not
 # noted, although the snapshot that a replication slot exports may see it. An
-# index entry is marked dead only after WAL has been flushed (UNDO-68, SCAN-6).
+# index entry is marked dead only after WAL has been flushed (UNDO-19b, SCAN-6).
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -74,7 +74,7 @@ SKIP:
 {
 	skip 'the server lacks pageinspect of contrib', 1 unless server_has('pageinspect');
 	# A mark of a dead index entry is not logged: WAL is flushed before a row counts as dead
-	# to all (UNDO-68).
+	# to all (UNDO-19b).
 	sql('CREATE EXTENSION pageinspect; CREATE TABLE d (id int PRIMARY KEY) USING zheap; INSERT INTO d SELECT generate_series(1, 100)');
 	my $dead = q{SELECT dead FROM bt_page_items('d_pkey', 1) WHERE ctid = '(0,7)'};
 	my $look = 'SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(*) FROM d WHERE id = 7;';

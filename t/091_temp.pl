@@ -1,6 +1,6 @@
 # Temporary tables: what involves more than one session, or the end of a
 # session.
-# Rules: UNDO-23, UNDO-24, UNDO-25, UNDO-26, UNDO-27, CHAIN-8.
+# Rules: CHAIN-8, UNDO-24.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -31,9 +31,9 @@ my $out = $node->safe_psql('postgres', q{
 is($out, '100000|t|t|t|0', 'no bloat under a long transaction elsewhere');
 
 # a large transaction spills to a file, which is removed at its end, or when its rollback
-# has been completed. Its records are in many chunks, and none in two (UNDO-26): each is
-# read back from one. Each chunk was there before the change that comes to it has begun
-# (UNDO-27); otherwise the change would fail.
+# has been completed. Its records are in many chunks, and none in two: each is
+# read back from one. Each chunk was there before the change that comes to it has begun;
+# otherwise the change would fail.
 $out = $node->safe_psql('postgres', q{
 	CREATE TEMP TABLE t AS SELECT g AS id, repeat('x', 100) AS v FROM generate_series(1, 30000) g;
 	BEGIN;

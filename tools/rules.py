@@ -15,7 +15,7 @@ import re
 from measure_source import TOP, line_of
 
 # As many rules as a reader can know. What one function guarantees is no rule.
-MAX_RULES = 301
+MAX_RULES = 268
 
 BOOKS = {
     "ABORT": "what a transaction notes for its rollback",
@@ -45,7 +45,6 @@ BOOKS = {
     "RANGE": "new rows that share an undo record",
     "RECORD": "the bytes of an undo record",
     "REPLAY": "what replay finds on a page",
-    "REPAIR": "zundo.repair_undo",
     "REQUEST": "the table of requests to workers",
     "RESOLVE": "rollback of whole transactions",
     "REWRITE": "new files of a table",

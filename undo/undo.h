@@ -127,7 +127,7 @@ extern ZXid zu_oldest(void);
 
 /*
  * The doubt window: xids whose undo may have been lost at the end of a log,
- * without a trace, before the log was loaded from its pages (UNDO-46,
+ * without a trace, before the log was loaded from its pages (CHAIN-11,
  * undo_damage.c).
  */
 typedef struct ZuDoubt
@@ -211,7 +211,7 @@ typedef struct ZuOp
 	uint32		total;			/* bytes of all records */
 	int			npages;
 	bool		kept;			/* the only page is that which this backend
-								 * keeps pinned (UNDO-66) */
+								 * keeps pinned */
 	Buffer		buffers[ZU_MAX_PAGES];
 	bool		init[ZU_MAX_PAGES]; /* the page gets its first bytes:
 									 * WILL_INIT */
@@ -295,7 +295,7 @@ typedef enum ZuFetchResult
  * (ZUR_MAX_LENGTH bytes), and rec->payload points there. expect_relnumber and
  * expect_block name the table page that the pointer came from. Returns
  * ZU_DISCARDED if the record is gone and the map or the log's discard pointer
- * says that it may be (UNDO-35). Raises ERRCODE_DATA_CORRUPTED if the record is
+ * says that it may be (UNDO-10). Raises ERRCODE_DATA_CORRUPTED if the record is
  * missing though nothing says so, or if the bytes are not a record. May be
  * called with a table page locked; takes and releases one undo page at a time,
  * and holds nothing on return.
@@ -450,7 +450,7 @@ extern uint64 zu_my_transaction_bytes(void);
 /*
  * Asks for a worker if the transaction wrote undo and the database has none,
  * releases the pin on the log's last page, lets the log be taken from this
- * session (UNDO-50, UNDO-69), and forgets the per-transaction state. Called by
+ * session (UNDO-50), and forgets the per-transaction state. Called by
  * the transaction callback in hooks.c at commit, abort and prepare.
  */
 extern void zu_at_xact_end(void);
@@ -532,7 +532,7 @@ extern void zu_scan_end(ZuScan *scan);
 /*
  * What held `oldest` below the horizon in the last discard pass of this
  * database: an aborted transaction that is not undone, locks of several
- * transactions on one row (UNDO-28), or a damaged log.
+ * transactions on one row (UNDO-7b), or a damaged log.
  */
 typedef enum ZuHoldKind
 {

@@ -19,16 +19,13 @@
  * Locks: those of zu_fetch while a page is copied, none for reading a copy.
  * Crash points: none; reads only.
  *
- * Invariants
+ * Invariant
  *	UNDO-29	a record never changes once it is written, and what lies below a
  *		page's pd_lower stays until the page gets another generation, or is
  *		wiped by zundo.purge(), which happens only after the page has been
  *		given back. So a copy, or window, of a page of one generation has the
  *		records that were written there, up to the pd_lower that was copied,
  *		even after the page has been given back.
- *	UNDO-30	a copy stays where it is until zu_cache_tidy or the end of the
- *			transaction. Not asserted: the pointers into a copy are not known
- *			here.
  */
 #include "undo/undo_internal.h"
 

@@ -21,23 +21,27 @@
  * above 'hold', and a process that loads or reads the log after a crash finds
  * the damage again.
  *
- * Invariants
- *	UNDO-37	while a log is closed, `oldest` does not pass its hold, unless
- *		every xid from there to unread_end is known not to need what is unread:
- *		it has committed and every horizon has passed it, or it has aborted and
- *		was undone from another log. A transaction writes to one log, so it has
- *		no records in this one then. Or no slot of any table of the database
- *		names one that has not committed (zundo.repair_undo). Not asserted:
- *		zu_damage_is_needless is the test itself; t/061_lost_undo damages logs.
- *	UNDO-46	below `oldest` every chain on a page is of transactions that have
- *		committed: aborted ones were taken off it. A lost write of a log's last
- *		page can make this untrue without a trace in the log, and only then: a
- *		transaction that was open at a crash may not be found when the log is
- *		loaded. So at each load the xids from the durable `oldest` to the next
- *		one are in doubt: the window. A backend that is to take a slot of a
- *		page for older than `oldest` asks clog if its xid is in the window; a
- *		transaction that has not committed is damage. The window is written to
- *		the meta page with the `oldest` that passes it.
+ * The doubt window. Below `oldest` every chain on a page is of transactions
+ * that have committed (CHAIN-11). A lost write of a log's last page can make
+ * this untrue without a trace in the log, and only then: a transaction that
+ * was open at a crash may not be found when the log is loaded. So at each load
+ * the xids from the durable `oldest` to the next one are in doubt. A backend
+ * that is to take a slot of a page for older than `oldest` asks clog if its
+ * xid is in the window; a transaction that has not committed is damage. The
+ * window is written to the meta page with the `oldest` that passes it.
+ *
+ * Invariant
+ *	UNDO-37	while a log is closed, `oldest` does not pass its hold, unless no
+ *		transaction needs what is unread. That is known if
+ *		(a) every xid from there to unread_end has committed and every horizon
+ *			has passed it, or has aborted and was undone from another log (a
+ *			transaction writes to one log, so it has no records in this one),
+ *			or
+ *		(b) no slot of any table of the database names one of them that has not
+ *			committed (zundo.repair_undo).
+ *		Example: hold is 100, unread_end 103. 100 and 102 have committed, 101
+ *		was rolled back from log 2: the log is given up when the horizon has
+ *		passed 102.
  */
 #include "undo/undo_internal.h"
 

@@ -182,7 +182,7 @@ extern ZuBackend zu_my;
 
 /*
  * Finds or creates the entry of the relation and counts this backend in; there
- * always is space (UNDO-1). zu_leave_entry counts it out again.
+ * always is space. zu_leave_entry counts it out again.
  */
 extern void zu_join_entry(RelFileLocator locator);
 extern void zu_leave_entry(void);

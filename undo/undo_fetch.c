@@ -8,16 +8,14 @@
  *
  * Crash points: none; reads only.
  *
- * Invariants
- *	UNDO-10	a record is returned only from pages of the pointer's generation,
- *		and only if it is of the table page that the caller expects. Not
- *		asserted: what the pages say is compared at each read in all builds; a
- *		difference is damage, an error.
- *	UNDO-35	a record is reported as discarded only if the map or the log's
- *		discard pointer says that it may be. If it is not found otherwise, that
- *		is damage: absence proves nothing. Images are an exception, since no
- *		reader depends on them. Not asserted: it is damage, reported
- *		as an error in all builds; t/061_lost_undo loses pages.
+ * Invariant
+ *	UNDO-10	absence proves nothing:
+ *		(a) a record is returned only from pages of the pointer's generation,
+ *			and only if it is of the table page that the caller expects;
+ *		(b) it is reported as discarded only if the map or the log's discard
+ *			pointer says that it may be.
+ *		Anything else is damage, an error in all builds. Images may be missing
+ *		at any time, since no reader depends on them.
  */
 #include "undo/undo_internal.h"
 

@@ -81,10 +81,10 @@ typedef struct ZuMetaData
 	uint64		oldest;			/* durable value of zu_oldest() */
 	uint32		nextents;		/* extents that exist; the limit */
 	uint32		floor;			/* generation at which the extents of a new
-								 * group begin (UNDO-41) */
+								 * group begin (UNDO-6) */
 	ZuFreeze	freeze;
 	uint64		doubt_from;		/* xids below `oldest` whose undo may be lost
-								 * (UNDO-46) */
+								 * (CHAIN-11) */
 	uint64		doubt_to;
 } ZuMetaData;
 

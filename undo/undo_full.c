@@ -12,15 +12,14 @@
  *
  * Crash points: none; nothing here is durable.
  *
- * Invariants
+ * Invariant
  *	UNDO-31	a backend that waits for space holds no LWLock, hence no buffer
- *		lock, and processes interrupts.
- *	UNDO-32	no backend waits longer than zundo.undo_full_timeout, nor for space
- *		that cannot come while it waits: because its own transaction keeps the
- *		undo, or a prepared transaction or a replication slot does, or a
- *		process that waits for this backend. Of writers that wait for each
- *		other's undo, the one with the oldest snapshot fails by this. Not
- *		asserted: it is about time and other processes; t/043_undo_full waits.
+ *		lock, and processes interrupts. It waits no longer than
+ *		zundo.undo_full_timeout, nor for space that cannot come while it waits:
+ *		because its own transaction keeps the undo, or a prepared transaction
+ *		or a replication slot does, or a process that waits for this backend.
+ *		Of writers that wait for each other's undo, the one with the oldest
+ *		snapshot fails by this.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_request.h"
@@ -107,7 +106,7 @@ count_logs(ZuEntry *entry, uint64 *attached, uint64 *empty)
 /*
  * Returns whether row locks that are recorded in undo of an older transaction
  * keep `oldest` below xid, which determined the horizon of the last pass. They
- * count as long as a locker may be in progress (UNDO-28), so as long as xid is
+ * count as long as a locker may be in progress (UNDO-7b), so as long as xid is
  * kept: its end is what the discard pass waits for.
  */
 static bool
@@ -299,7 +298,7 @@ take_nap(ZuFullWait *wait, TimestampTz now)
 }
 
 /*
- * Returns whether zundo.undo_full and UNDO-34 allow the transaction that pins
+ * Returns whether zundo.undo_full and UNDO-33 allow the transaction that pins
  * to be canceled, and whether that makes space for this statement or the next
  * one. A transaction whose own xid equals the xmin of this statement's
  * snapshot, or which keeps the rollback of that xid from a table, still blocks

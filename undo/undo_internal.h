@@ -279,7 +279,7 @@ extern void zu_log_limit(const ZuTwins *meta, uint32 nextents, uint32 floor);
 extern void zu_heal_limit(const ZuTwins *meta);
 
 /*
- * Puts all transactions from `oldest` on in doubt (UNDO-46), on the meta page,
+ * Puts all transactions from `oldest` on in doubt (CHAIN-11), on the meta page,
  * because undo has been lost with the end of the file: the map may be made anew
  * and then name no extent at all. Load lock held, meta page not loaded.
  */
@@ -288,7 +288,7 @@ extern void zu_doubt_lost(void);
 /*
  * Returns the first of extents 0 .. limit - 1 of which blocks that hold or may
  * hold data are not in the file of 'have' blocks; limit if there is none
- * (UNDO-72).
+ * (UNDO-71b).
  */
 extern uint32 zu_lost_extent(uint32 limit, BlockNumber have);
 
@@ -319,7 +319,7 @@ extern ZuMisfit zu_misfit(uint32 extent, const ZuMapEntry *map, Page page, const
 /*
  * Returns the first extent of the group that begins with this one, below limit,
  * whose pages show that 'map', a copy of the group's map page, has missed
- * writes (UNDO-73); the end of the group or the limit if there is none.
+ * writes (UNDO-71c); the end of the group or the limit if there is none.
  */
 extern uint32 zu_stale_extent(uint32 group, uint32 limit, Page map);
 
@@ -434,7 +434,7 @@ extern void zu_note_waiting(TimestampTz until);
 extern bool zu_is_waiting(const ZuPin *pin);
 
 /*
- * zu_may_cancel: returns whether UNDO-34 allows to end the pin's transaction,
+ * zu_may_cancel: returns whether UNDO-33 allows to end the pin's transaction,
  * and it does not wait for space itself.
  */
 extern bool zu_may_cancel(const ZuPin *pin);
@@ -453,7 +453,7 @@ extern void zu_cancel_pin(const ZuPin *pin);
 extern void zu_log_detach(void);
 
 /*
- * Releases the pin that is kept from op to op (UNDO-66), if there is one.
+ * Releases the pin that is kept from op to op, if there is one.
  * Called before the pins of the transaction must be gone, before the log may
  * be taken, and before the log's buffers are flushed: the server does that
  * only with buffers that this backend has not pinned.

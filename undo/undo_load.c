@@ -261,7 +261,7 @@ load_log(ZuEntry *entry, ZuLog *log, const ZuExtent *extents, int n)
 /*
  * Fills the entry's logs from the pages. Load lock held. Repairs the map pages
  * first. Raises an error if the file has lost data, if pages of extents show
- * that the map has missed writes (UNDO-73), or if the map names more logs than
+ * that the map has missed writes (UNDO-71c), or if the map names more logs than
  * fit the shared memory.
  */
 static void

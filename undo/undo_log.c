@@ -15,33 +15,28 @@
  *						bytes
  *	after XLogInsert	redo rebuilds the bytes from the WAL record alone
  *
+ * The page at the insert position stays pinned from op to op of a transaction,
+ * if there are buffers enough. The pin is the top-level transaction's; it is
+ * released before the log can be taken and before files of an aborted
+ * subtransaction, of which the log may be one, are removed. Until then the
+ * page's extent is the log's current one, or the next, so it is neither freed
+ * nor cut off.
+ *
  * Invariants
- *	UNDO-13	a log is written by its owner only, and its insert position never
- *		moves back.
- *	UNDO-14	the published insert position covers only records of finished ops.
- *	UNDO-15	all records of an op lie in one extent, without a gap.
- *	UNDO-50	a log is taken from a session, by another one (choose_log) or by
- *		discard/free.c, only while it does not hold it: ZuLog.owner has
- *		ZU_LOG_HELD from hold_log to the end of the transaction.
- *	UNDO-69	a session begins a log of its own only if no session has a log that
- *		it has not written for LEND_MS; for TAKE_MS if this session has had
- *		none yet; at all if undo is full. So there are as many logs as sessions
- *		that write at the same time, not as many as have ever written. Not
- *		asserted: sessions become idle while the logs are looked at;
- *		t/048_lent_logs counts them.
+ *	UNDO-13	a log is written by its owner only. Its insert position never moves
+ *		back, and as published covers only records of finished ops; no scan
+ *		reads further than the insert position that it was given.
  *	UNDO-16	the first record of a top-level transaction in a log has ZUF_FIRST.
- *		Not asserted: only zu_prepare, which sets it, knows which one is first.
- *	UNDO-66	the page at the insert position stays pinned from op to op of a
- *		transaction, if there are buffers enough. The pin is the top-level
- *		transaction's; it is released before the log can be taken and before
- *		files of an aborted subtransaction, of which the log may be one, are
- *		removed. Until then the page's extent is the log's current one, or the
- *		next, so it is neither freed nor cut off.
+ *		A page's topxid is the top-level transaction of the record whose bytes
+ *		begin the page: that of the last record with ZUF_FIRST up to it.
  *	UNDO-36	a log whose end was found by reading its pages continues in a fresh
  *		extent, whose first page names that end: if the last page's latest
  *		write was lost, no new record takes a place that a table page still
- *		points to. Not asserted: the lost write cannot be seen; t/061_lost_undo
- *		loses it.
+ *		points to.
+ *	UNDO-50	a log is taken from a session, by another one (choose_log) or by
+ *		discard/free.c, only while it does not hold it: ZuLog.owner has
+ *		ZU_LOG_HELD from hold_log to the end of the transaction. Both sides
+ *		change it by compare-and-exchange.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_request.h"
@@ -91,7 +86,7 @@ typedef struct MyLog
 	Buffer		last_buffer;	/* where the page at the insert position was
 								 * last seen */
 	Buffer		pinned;			/* that page's buffer if it stays pinned from
-								 * op to op (UNDO-66); else InvalidBuffer */
+								 * op to op; else InvalidBuffer */
 	BlockNumber pinned_block;
 	ZXid		last_top;		/* top-level xid of the newest record */
 	UndoPtr		start;			/* of the current top-level transaction */
@@ -126,7 +121,7 @@ zu_unpin_page(void)
 
 	if (!BufferIsValid(my.pinned))
 		return;
-	Assert(TopTransactionResourceOwner != NULL);	/* UNDO-66 */
+	Assert(TopTransactionResourceOwner != NULL);
 	CurrentResourceOwner = TopTransactionResourceOwner;
 	ReleaseBuffer(my.pinned);
 	CurrentResourceOwner = saved;
@@ -143,7 +138,7 @@ keep_pinned(Buffer buf)
 {
 	ResourceOwner saved = CurrentResourceOwner;
 
-	Assert(my.held && !BufferIsLocal(buf)); /* UNDO-50, UNDO-66 */
+	Assert(my.held && !BufferIsLocal(buf)); /* UNDO-50 */
 	zu_unpin_page();
 	CurrentResourceOwner = TopTransactionResourceOwner;
 	IncrBufferRefCount(buf);
@@ -194,10 +189,13 @@ is_lent(ZuLog *log, uint32 owner, TimestampTz before)
 
 /*
  * Returns the log to attach to: an unattached one that has extents, else one
- * that is taken from an idle session (UNDO-69), else an unused one; -1 if there
- * is none. The log is unattached then: the session that it was taken from finds
- * that out in its next transaction, and attaches another log. had_log: this
- * backend has had a log. Alloc lock held.
+ * that is taken from an idle session, which has not written it for LEND_MS (for
+ * TAKE_MS if this session has had no log yet; at all if undo is full), else an
+ * unused one; -1 if there is none. So there are as many logs as sessions that
+ * write at the same time, not as many as have ever written. The log is
+ * unattached then: the session that it was taken from finds that out in its
+ * next transaction, and attaches another log. had_log: this backend has had a
+ * log. Alloc lock held.
  */
 static int
 choose_log(ZuEntry *entry, bool had_log)
@@ -330,7 +328,7 @@ let_log_be_taken(void)
 		return;
 	log = my_shared();
 	Assert(zu_log_pid(log) == MyProcPid);	/* UNDO-50 */
-	Assert(!BufferIsValid(my.pinned));	/* UNDO-66 */
+	Assert(!BufferIsValid(my.pinned));
 	my.held = false;
 	if (unlikely(my.ahead.generation != 0))
 		log->ahead = my.ahead;
@@ -515,7 +513,7 @@ place_records(ZuOp *op, int *page)
 			op->ptr[i] = zuptr_make(e->generation, e->extent, byte);
 			at += op->records[i]->length;
 		}
-		Assert(at <= ZU_EXTENT_PAGES * ZU_PAGE_SPACE);	/* UNDO-15 */
+		Assert(at <= ZU_EXTENT_PAGES * ZU_PAGE_SPACE);	/* UNDO-5 */
 		op->next = zuptr_make(e->generation, e->extent,
 							  zu_byte_at(at / ZU_PAGE_SPACE, ZU_PAGE_DATA + at % ZU_PAGE_SPACE));
 	}
@@ -613,7 +611,7 @@ static inline void
 put_bytes(Page page, int off, const char *bytes, int n, int first)
 {
 	Assert(off >= ZU_PAGE_DATA && off + n <= BLCKSZ);
-	Assert(((PageHeader) page)->pd_lower == off);	/* UNDO-15 */
+	Assert(((PageHeader) page)->pd_lower == off);	/* UNDO-5 */
 	Assert(first == 0 || (first >= off && first < off + n));
 	if (bytes != NULL)
 		memcpy((char *) page + off, bytes, n);
@@ -720,7 +718,7 @@ zu_finish(ZuOp *op, XLogRecPtr recptr)
 	}
 	log = my_shared();
 	my.last_buffer = op->buffers[op->npages - 1];
-	Assert(op->npages > 1 ||	/* the op is written (UNDO-14) */
+	Assert(op->npages > 1 ||	/* the op is written (UNDO-13) */
 		   ((PageHeader) BufferGetPage(my.last_buffer))->pd_lower == op->start + op->total);
 	for (int i = 0; i < op->npages; i++)
 	{

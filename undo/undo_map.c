@@ -174,14 +174,14 @@ zu_is_overflow_extent(uint32 extent)
 	Buffer		buf = zu_twins_share(zu_map_block(extent));
 	bool		is = zu_map_entry(BufferGetPage(buf), extent)->state == ZU_EXTENT_OVERFLOW;
 
-	Assert(LWLockHeldByMe(zu_my_fence()));	/* UNDO-9 */
+	Assert(LWLockHeldByMe(zu_my_fence()));	/* UNDO-4b */
 	UnlockReleaseBuffer(buf);
 	return is;
 }
 
 /*
  * zu_read_map_entry: See undo_internal.h. Checks the limit with the fence held,
- * since the map page may be cut off with the tail (UNDO-9).
+ * since the map page may be cut off with the tail (UNDO-4b).
  */
 bool
 zu_read_map_entry(uint32 extent, ZuMapEntry *dst)

@@ -19,23 +19,24 @@
  * Crash points: none. The number of extents is one WAL record; the file is
  * extended without WAL, and extended again at the next load.
  *
- * Invariants
- *	UNDO-71	each map entry of an extent at or beyond nextents is FREE, and no
- *		page there is of a later allocation than its map page knows, or the
- *		floor if there is no map page: the file is cut off behind the last
- *		extent in use, and an extent at the limit is taken together with the
- *		new limit. If this is not so, the meta page has missed writes (or the
- *		map page has, and then it keeps an extent that nobody needs). Not
- *		asserted: it is damage if it does not hold, and what
- *		zu_claimed_extents looks for; t/069_stale_meta makes it.
- *	UNDO-72	a file that is too short is extended, without being asked, only by
- *		blocks that hold no data: those of extents that the map calls free,
- *		and those behind the page where the data of a log's extent end, which
- *		is there and not full. Not asserted: lost_extent is the test itself;
- *		t/069_stale_meta cuts the file at both kinds of places.
- *	UNDO-73	logs are loaded from map pages only if no extent's pages say that
- *		the map has missed writes. Not asserted: it is damage if they do;
- *		t/062_undo_twins and t/069_stale_meta make it.
+ * Invariant
+ *	UNDO-71	what shows that meta page, map or file have missed writes:
+ *		(a) each map entry of an extent at or beyond nextents is FREE, and no
+ *			page there is of a later allocation than its map page knows, or the
+ *			floor if there is no map page: the file is cut off behind the last
+ *			extent in use, and an extent at the limit is taken together with
+ *			the new limit. If this is not so, the meta page has missed writes
+ *			(or the map page has, and then it keeps an extent that nobody
+ *			needs).
+ *		(b) A file that is too short is extended, without being asked, only by
+ *			blocks that hold no data: those of extents that the map calls free,
+ *			and those behind the page where the data of a log's extent end,
+ *			which is there and not full.
+ *		(c) Logs are loaded from map pages only if no extent's pages say that
+ *			the map has missed writes.
+ *		Example: the meta page counts 3 extents, and the map assigns extent 4
+ *		to log 1: the count becomes 5. The map calls extent 2 free, and its
+ *		first page is of a later generation: loading fails.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_overflow.h"
@@ -251,7 +252,7 @@ raise_nextents(uint32 nextents, uint32 claimed)
 
 /*
  * Returns whether the blocks of the extent from 'have' on, which are not in the
- * file, hold no data (UNDO-72). The map assigns the extent to a log.
+ * file, hold no data (UNDO-71b). The map assigns the extent to a log.
  */
 static bool
 data_end_before(uint32 extent, uint32 generation, BlockNumber have)

@@ -18,32 +18,28 @@
  *											there
  *
  * Invariants
- *	UNDO-4	extents 0 .. nextents - 1 exist in the file, with the map pages of
- *			their groups.
- *	UNDO-5	each log's extents have distinct sequence numbers; records are in
- *		order of (sequence, byte), and a record never leaves its extent. Not
- *		asserted: where a record ends is only known by reading the log: LOG-1
- *		of zundo.check does.
- *	UNDO-6	an extent's generation changes with each allocation and is logged
- *		before the first page is written with it.
- *	UNDO-7	an extent becomes FREE only after `oldest` has passed, in shared
- *		memory, everything that it held.
- *	UNDO-51	the file grows only while no process cuts it off
+ *	UNDO-4	the file and the limit, nextents:
+ *		(a) extents 0 .. nextents - 1 exist in the file, with the map pages of
+ *			their groups;
+ *		(b) no block at or beyond the limit is read, but by an allocation that
+ *			grows the file (it holds the alloc lock), and by zundo.repair_undo
+ *			if no limit could be loaded;
+ *		(c) the file grows only while no process cuts it off
  *			(ZuEntry.truncator).
- *	UNDO-8	pd_lower of meta and map pages is exact.
- *	UNDO-39	no transaction writes under an xid below `oldest`, in shared memory
- *		or in the meta page: `oldest` begins as the oldest running transaction,
- *		redo of DISCARD makes the server's next xid pass it, a meta page ahead
- *		of the server's xids is refused (undo_load.c), and each writer checks
- *		its own xid (zwriter_start).
- *	UNDO-41	the generation of an extent that is taken is newer than each that a
- *		pointer to it may have: a group that was cut off begins anew at the
- *		newest generation ever cut off.
+ *	UNDO-5	each log's extents have distinct sequence numbers; records are in
+ *		order of (sequence, byte). All records of an op lie in one extent,
+ *		without a gap.
+ *	UNDO-6	the generation of an extent that is taken is newer than that of
+ *		each pointer to it. It changes with each allocation and is logged
+ *		before the first page is written with it. A group that was cut off
+ *		begins anew at the newest generation ever cut off; a generation that
+ *		was lost is replaced by one far ahead of all that are known
+ *		(undo_repair.c).
  *	UNDO-42	an extent is taken only if its own pages do not say that it is in
  *		use: its first page is not of a later allocation than the map knows,
- *		and if it begins with overflow pages, none of these has an owner. Not
- *		asserted: an extent that looks used raises an error in all builds;
- *		t/063_repair has one.
+ *		and if it begins with overflow pages, none of these has an owner.
+ *		Otherwise an error is raised: what is read again while the server runs
+ *		may be as old as what is loaded.
  */
 #include "undo/undo_internal.h"
 #include "access/xlogutils.h"
@@ -115,7 +111,7 @@ zu_create_storage(RelFileLocator locator, char persistence)
 	/*
 	 * No row can point here yet, and until this transaction commits no other
 	 * one can write such a row. But transactions that have their xid already
-	 * may do so then, so `oldest` must not be above any of them (UNDO-39).
+	 * may do so then, so `oldest` must not be above any of them (UNDO-2c).
 	 */
 	(void) GetTopTransactionId();
 	memset(page, 0, BLCKSZ);
@@ -187,7 +183,7 @@ grow_file(uint32 extent)
 	BlockNumber have;
 
 	Assert(LWLockHeldByMe(zu_alloc_lock(zu_my.entry)));
-	Assert(pg_atomic_read_u32(&zu_my.entry->truncator) == 0);	/* UNDO-51 */
+	Assert(pg_atomic_read_u32(&zu_my.entry->truncator) == 0);	/* UNDO-4c */
 
 	/*
 	 * smgr may have a segment open that another process has cut off since,
@@ -308,7 +304,7 @@ take_extent(ZuExtent *e, bool grows, uint8 state)
 	if (!new_group && entry->state != ZU_EXTENT_FREE)
 		zu_report_changed_map(e->extent);
 	e->generation = next_generation(new_group ? floor : entry->generation);
-	/* UNDO-6, UNDO-41 */
+	/* UNDO-6 */
 	Assert(zu_generation_newer(e->generation, new_group ? floor : entry->generation));
 	xlrec.extent = e->extent;
 	xlrec.generation = e->generation;
@@ -596,7 +592,7 @@ log_discard(const ZuExtent *extents, int n, ZXid oldest, ZXid conflict, ZuTwins 
 	XLogRecPtr	recptr;
 
 	Assert(n <= ZU_GROUP_EXTENTS && (n == 0 || map != NULL));
-	Assert(oldest <= zxid_from_full(ReadNextFullTransactionId()));	/* UNDO-39 */
+	Assert(oldest <= zxid_from_full(ReadNextFullTransactionId()));	/* UNDO-2c */
 	zu_twins_lock(&meta, ZU_META_BLOCK);
 	zu_heal_limit(&meta);
 	data = zu_meta(zu_twins_page(&meta));

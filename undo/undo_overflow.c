@@ -22,17 +22,15 @@
  *
  * Invariants
  *	UNDO-20	an overflow page with an owner is pointed to by exactly that table
- *		page, or its owner's file was dropped or emptied (then the worker
- *		frees the page).
- *	UNDO-21	the contents of an overflow page with an owner change only while
- *		the table page is locked exclusively, or under UNDO-20's exception.
- *	UNDO-22	an extent leaves the state OVERFLOW only while no page of it has an
- *			owner. Not asserted: zu_free_overflow_extent asks each page with
- *			the map page locked; it is the only way out of the state.
+ *		page and changes only while that page is locked exclusively. The
+ *		exception is a page whose owner's file was dropped or emptied: the
+ *		worker frees it.
  *	UNDO-67	each page of an extent is an overflow page before the extent gets
- *		the state OVERFLOW, and stays one until the extent leaves it. So a page
- *		of zeros has lost its contents, and maybe an owner: it is not given to
- *		a table page, and keeps its extent.
+ *		the state OVERFLOW, and stays one until the extent leaves it, which it
+ *		does only while no page has an owner (zu_free_overflow_extent asks each
+ *		one with the map page locked). So a page of zeros has lost its
+ *		contents, and maybe an owner: it is not given to a table page, and
+ *		keeps its extent.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_overflow.h"
@@ -194,7 +192,7 @@ zu_overflow_take(BlockNumber block)
 
 		/*
 		 * while the page is locked, its extent cannot leave the state
-		 * OVERFLOW (UNDO-22)
+		 * OVERFLOW (UNDO-67)
 		 */
 		else if (!is_unowned(BufferGetPage(buf)) || !zu_is_overflow_extent(extent))
 		{

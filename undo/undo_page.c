@@ -8,12 +8,6 @@
  * page is pinned, so that tail truncation never meets a reader's pin.
  *
  * Crash points: none.
- *
- * Invariant
- *	UNDO-9	no block at or beyond the limit is read. There are two exceptions:
- *		an allocation that grows the file looks at the new extent's pages (it
- *		holds the alloc lock, and nobody cuts the file off: UNDO-51), and
- *		zundo.repair_undo reads the whole file if no limit could be loaded.
  */
 #include "undo/undo_internal.h"
 

@@ -23,18 +23,17 @@
  *
  * Crash points: none; nothing here is durable.
  *
- * Invariants
- *	UNDO-33	a signal goes only to the process and transaction that were found
- *		to pin; no more than one in CANCEL_GRACE_MS. A mark is for that
- *		transaction only: it means nothing to the next one, nor to the next
- *		user of the place. Not asserted: the process is looked at again under
- *		the lock right before the signal, which is the test itself.
- *	UNDO-34	only clients' transactions are canceled, and the work of
- *		autovacuum on one table, where functions of its owner run: not our own,
- *		no walsender, no background worker, nor those of roles in
- *		zundo.undo_full_exempt, by the role that logged in. Not asserted: the
- *		function that allows a cancellation is the test itself;
- *		t/044_undo_guard tries each kind of process.
+ * Invariant
+ *	UNDO-33	a signal ends nothing else than what pins undo:
+ *		(a) it goes only to the process and transaction that were found to pin,
+ *			which are looked at again under the lock; no more than one in
+ *			CANCEL_GRACE_MS. A mark means nothing to the next transaction, nor
+ *			to the next user of the place;
+ *		(b) only clients' transactions are canceled, and the work of autovacuum
+ *			on one table, where functions of its owner run: not our own, no
+ *			walsender, no background worker, nor those of roles in
+ *			zundo.undo_full_exempt, by the role that logged in. Example: SET
+ *			ROLE to an exempt role does not protect a session.
  */
 #include "undo/undo_internal.h"
 

@@ -13,12 +13,6 @@
  *
  * Crash points: none. Each page is logged as an image, without its hole;
  * replay wipes it, on a standby too.
- *
- * Invariant
- *	UNDO-60	only pages of extents that map and pages call free are wiped, and
- *		pages of an earlier generation than their extent's. To a reader that
- *		follows an old pointer they look like pages that were given back. Not
- *		asserted: may_wipe is the test itself, with the page locked.
  */
 #include "undo/undo_internal.h"
 
@@ -56,9 +50,10 @@ typedef struct Known
 } Known;
 
 /*
- * Returns whether nothing on the page is needed. In an extent in use, that is
- * so only for a page of an earlier allocation of the same extent; any other
- * page that does not belong there may be damage. Page locked.
+ * Returns whether nothing on the page is needed: the map and the page call the
+ * extent free, or the page is of an earlier allocation of the same extent; any
+ * other page that does not belong there may be damage. To a reader that follows
+ * an old pointer a wiped page looks like one that was given back. Page locked.
  */
 static bool
 may_wipe(Page page, const Known *known)

@@ -5,7 +5,8 @@
  *
  * Locks: map page before meta page, as on a primary. The shared entry, if
  * there is one, is brought up to date while the meta page is locked (see
- * zu_load_meta), and by UNDO-3 it does not matter if there is none.
+ * zu_load_meta). If there is none, there is no reader whose view would have to
+ * be changed.
  */
 #include "undo/undo_internal.h"
 
@@ -170,7 +171,7 @@ zu_redo_discard(XLogReaderState *record)
 	XLogRecGetBlockTag(record, 0, &locator, NULL, &block);
 
 	/*
-	 * UNDO-39: xids below `oldest` must not be assigned again. They are below
+	 * UNDO-2c: xids below `oldest` must not be assigned again. They are below
 	 * the next xid anyway: each of them ended before this record was written,
 	 * and replay of a transaction's end advances the next xid past it. If
 	 * that were ever not so, the call below would advance it.

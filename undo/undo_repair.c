@@ -18,18 +18,19 @@
  * Crash points: a pair is written as two full-page images; after the first,
  * the second is repaired from it.
  *
- * Invariants
- *	UNDO-63	a rebuilt `oldest` is not above the lost one: it is the durable
- *		value in shared memory or, if none is loaded, relfrozenxid of
- *		zundo.undo_log, which follows durable values of `oldest`, and from
- *		which on the server keeps clog. Not asserted: the lost value is lost;
- *		t/063_repair compares with what was there before.
- *	UNDO-64	a rebuilt map page frees no extent with a record that is not below
- *		`oldest`, nor one that follows such an extent in its log, nor one with
- *		an overflow page that has an owner. Not asserted: the pages that prove
- *		it may be unreadable; t/063_repair compares with what was there before.
- *	UNDO-65	a generation that was lost is replaced by one that is far ahead of
- *		all that are known. Not asserted: the lost generation is lost.
+ * Invariant
+ *	UNDO-63	a repair makes no row wrong and undoes no change that should not be
+ *		undone. Where it would, the damage is left as it is, and reported. So
+ *		(a) a rebuilt `oldest` is not above the lost one: it is the durable
+ *			value in shared memory or, if none is loaded, relfrozenxid of
+ *			zundo.undo_log, which follows durable values of `oldest`, and from
+ *			which on the server keeps clog;
+ *		(b) a rebuilt map page frees no extent with a record that is not below
+ *			`oldest`, nor one that follows such an extent in its log, nor one
+ *			with an overflow page that has an owner.
+ *		Example: `oldest` is 100. Of log 3, extent 5 has records of 90 and 110,
+ *		extent 6 none that can be read, but its first page names 5 as `prev`:
+ *		both stay the log's.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_overflow.h"
@@ -343,9 +344,9 @@ repair_nextents(bool dry_run, ZuReport report, void *arg)
 }
 
 /*
- * Extends a file that is too short, also by blocks that held data (UNDO-72). If
- * no meta page tells how long it was, does nothing. Load lock and alloc lock
- * held.
+ * Extends a file that is too short, also by blocks that held data (UNDO-71b).
+ * If no meta page tells how long it was, does nothing. Load lock and alloc
+ * lock held.
  */
 static void
 repair_length(bool dry_run, ZuReport report, void *arg)
@@ -435,7 +436,7 @@ repair_meta(bool dry_run, ZuReport report, void *arg)
 	{
 		/*
 		 * no doubt window here: when the logs are loaded, all xids from
-		 * `oldest` on are in doubt anyway (UNDO-46)
+		 * `oldest` on are in doubt anyway (CHAIN-11)
 		 */
 		meta->freeze.now = meta->oldest;
 		meta->freeze.next = meta->freeze.after = InvalidZXid;
@@ -463,7 +464,7 @@ repair_meta(bool dry_run, ZuReport report, void *arg)
 
 /*
  * Returns whether the extent has a record that is not below oldest, or one that
- * cannot be read (UNDO-64). Records do not leave their extent (UNDO-5), so one
+ * cannot be read (UNDO-63b). Records do not leave their extent (UNDO-5), so one
  * begins at its first byte.
  */
 static bool
@@ -596,7 +597,7 @@ rebuild_map(uint32 group, uint32 limit, ZXid oldest, const char *why, bool dry_r
 			/*
 			 * The extent may hold slots. As an overflow extent it is not
 			 * taken for anything else, so nothing is written over what cannot
-			 * be read (UNDO-64).
+			 * be read (UNDO-63b).
 			 */
 			map->state = ZU_EXTENT_OVERFLOW;
 			report(arg, zu_extent_block(group + i), "extent %u has pages that cannot be read, and "

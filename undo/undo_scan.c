@@ -8,18 +8,12 @@
  *
  * Crash points: none; reads only.
  *
- * Invariants
+ * Invariant
  *	UNDO-11	all pages of an extent before the last one that is written are
  *		full. Where its data end, the log ends (at the insert position), or the
  *		next extent that was entered names exactly that place as `prev`;
  *		extents in between were allocated but never entered. If a scan finds
  *		anything else, the log is damaged.
- *	UNDO-38	a page's topxid is the top-level transaction of the record whose
- *		bytes begin the page: that of the last record with ZUF_FIRST up to it.
- *	UNDO-12	a scan never reads past the insert position it was given:
- *		everything before that was completely written when it was published.
- *		Not asserted: bytes of a damaged log may reach over the position, which
- *		is an error of LOG-1 in zundo.check.
  */
 #include "undo/undo_internal.h"
 
@@ -268,7 +262,7 @@ straddling_record(ZuScan *scan)
 
 /*
  * Returns whether rec may be the first record of the page in scan->copy:
- * whether rec is of the transaction that began the page (UNDO-38). True if rec
+ * whether rec is of the transaction that began the page (UNDO-16). True if rec
  * does not begin the page, or if the transaction is not known yet.
  */
 static bool

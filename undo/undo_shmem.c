@@ -13,19 +13,21 @@
  * Crash points: none; nothing here is durable. After a crash every entry is
  * gone, and the first session of a database loads it from the pages.
  *
- * Invariants
- *	UNDO-1	an entry exists exactly while its reference count is positive.
- *		There is space for one per process that can be connected to a database,
- *		so that a reader never lacks one; zundo.max_databases limits only the
- *		sets of logs, which a database needs when it is written.
- *	UNDO-2	`oldest` of an entry never decreases, and neither a visibility test
- *		nor an allocation happens before it was loaded (state EMPTY), whatever
- *		errors come in between. Not asserted: zu_max64 cannot lower a value,
- *		and the state is what each test of visibility asks first
- *		(zu_attach_database).
- *	UNDO-3	redo does not need an entry: without one there is no reader whose
- *		view would have to be changed. Not asserted: there is nothing to look
- *		at without an entry; t/010_standby replays without and with one.
+ * An entry exists exactly while its reference count is positive. There is
+ * space for one per process that can be connected to a database, so that a
+ * reader never lacks one; zundo.max_databases limits only the sets of logs,
+ * which a database needs when it is written.
+ *
+ * Invariant
+ *	UNDO-2	`oldest` of a database
+ *		(a) never decreases;
+ *		(b) is loaded before anything depends on it: no visibility test and no
+ *			allocation is made in state EMPTY, whatever errors come in between;
+ *		(c) is above no xid that may still write, neither in shared memory nor
+ *			in the meta page. It begins as the oldest running transaction, redo
+ *			of DISCARD makes the server's next xid pass it, a meta page ahead
+ *			of the server's xids is refused (undo_load.c), and each writer
+ *			checks its own xid (zwriter_start).
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_request.h"
@@ -116,7 +118,7 @@ set_size(int nlogs)
 
 /*
  * Returns the size of the header and of the entries, one for each process that
- * can be connected to a database (UNDO-1).
+ * can be connected to a database.
  */
 static Size
 entries_size(void)
@@ -383,7 +385,7 @@ zu_join_entry(RelFileLocator locator)
 {
 	ZuEntry    *entry;
 
-	Assert(zu_my.entry == NULL);	/* UNDO-1 */
+	Assert(zu_my.entry == NULL);
 	LWLockAcquire(table_lock(), LW_EXCLUSIVE);
 	entry = find_entry(locator.dbOid, locator.relNumber);
 	if (entry == NULL)
@@ -460,7 +462,7 @@ drop_logs(ZuEntry *entry)
 
 /*
  * zu_leave_entry: See undo_entry.h. Frees the entry and its logs when the last
- * process leaves (UNDO-1).
+ * process leaves.
  */
 void
 zu_leave_entry(void)

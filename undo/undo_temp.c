@@ -10,19 +10,16 @@
  * reader of undo passes, and by rollback/, which undoes what has aborted.
  * Locks: none. Crash points: none; nothing here outlives the process.
  *
- * Invariants
- *	UNDO-23	a page of a temporary table has private pointers only, any other
- *			page none.
+ * A record lies in one chunk. The chunk of the insert position is in memory,
+ * and nothing is allocated or read between zu_prepare and zu_finish:
+ * zu_temp_prepare raises an error if the chunk that the op needs is not in
+ * memory.
+ *
+ * Invariant
  *	UNDO-24	what is kept is the undo of the current transaction, or of one that
  *		has ended with something rolled back ("pending"); while undo is
- *		pending, no record is written.
- *	UNDO-25	`oldest` is above every xid in undo that was given back, and at most
- *		the first xid in undo that is kept.
- *	UNDO-26	a record lies in one chunk. The chunk of the insert position is in
- *			memory.
- *	UNDO-27	nothing is allocated or read between zu_prepare and zu_finish. Not
- *		asserted: zu_temp_prepare raises an error, in all builds, if the chunk
- *		that the op needs is not in memory.
+ *		pending, no record is written. `oldest` is above every xid in undo that
+ *		was given back, and at most the first xid in undo that is kept.
  */
 #include "undo/undo_internal.h"
 
@@ -109,7 +106,7 @@ spill_chunk(void)
 {
 	int			written;
 
-	Assert(my.spilled < my.nchunks - 1);	/* UNDO-26 */
+	Assert(my.spilled < my.nchunks - 1);
 	if (my.file == 0)
 	{
 		my.file = OpenTemporaryFile(true);
@@ -196,7 +193,7 @@ note_file(Relation rel)
 
 /*
  * zu_temp_reserve: See undo_temp.h. Adds the chunks that the next op may need:
- * nothing may be allocated once it has begun (UNDO-27).
+ * nothing may be allocated once it has begun.
  */
 void
 zu_temp_reserve(Relation rel, Size bytes)
@@ -249,7 +246,7 @@ discard_all(void)
 
 /*
  * zu_temp_prepare: See undo_internal.h. Moves the position to the next chunk
- * if the op does not fit the rest of this one (UNDO-26).
+ * if the op does not fit the rest of this one.
  */
 void
 zu_temp_prepare(ZuOp *op)
@@ -286,7 +283,7 @@ zu_temp_finish(const ZuOp *op)
 	const ZuRecord *rec = op->records[0];
 	int			level = GetCurrentTransactionNestLevel();
 
-	Assert(rec->xid >= my.oldest);	/* UNDO-25 */
+	Assert(rec->xid >= my.oldest);	/* UNDO-24 */
 	/* a length of 0 tells zu_temp_next that the rest of the chunk is unused */
 	if (chunk_of(op->ptr[0]) != chunk_of(my.end))
 		memset(chunk_memory(chunk_of(my.end)) + my.end % CHUNK_BYTES, 0,
@@ -308,7 +305,7 @@ read_bytes(uint64 pos, char *dst, Size n)
 	const char *memory = chunk_memory(chunk_of(pos));
 	int			got;
 
-	Assert(pos % CHUNK_BYTES + n <= CHUNK_BYTES);	/* UNDO-26 */
+	Assert(pos % CHUNK_BYTES + n <= CHUNK_BYTES);
 	if (memory != NULL)
 	{
 		memcpy(dst, memory + pos % CHUNK_BYTES, n);

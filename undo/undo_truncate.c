@@ -12,13 +12,12 @@
  *												the next call cuts them off
  *
  * Invariant
- *	UNDO-70	WAL names each block before it is cut off. Extents are freed without
- *		a change of their pages, so no other record since their last write
- *		names these. pg_rewind copies only blocks that WAL names, and the tail
- *		of a file that is shorter than the source's. A file that was cut off
- *		and has grown again has pages of zeros where the source may have undo
- *		that it still needs. Not asserted: no process knows what WAL had;
- *		t/027_rewind loses the undo of a prepared transaction without it.
+ *	UNDO-70	WAL names each block before it is cut off. Extents are freed
+ *		without a change of their pages, so no other record since their last
+ *		write names these; and pg_rewind copies only blocks that WAL names, and
+ *		the tail of a file that is shorter than the source's. A file that was
+ *		cut off and has grown again would have pages of zeros where the source
+ *		has undo that it still needs.
  */
 #include "undo/undo_internal.h"
 
@@ -62,7 +61,7 @@ extents_needed(ZuEntry *entry)
 /*
  * Returns the newest generation among 'floor' and the extents of those groups
  * that are cut off entirely when 'nextents' of 'limit' extents remain
- * (UNDO-41).
+ * (UNDO-6).
  */
 static uint32
 newest_generation(uint32 nextents, uint32 limit, uint32 floor)
@@ -122,7 +121,7 @@ lower_limit(ZuEntry *entry, uint32 nextents, BlockNumber nblocks)
 	{
 		/*
 		 * everything is as before, also the floor, which the next growth uses
-		 * (UNDO-41)
+		 * (UNDO-6)
 		 */
 		pg_atomic_write_u32(&entry->limit, limit);
 		PG_RE_THROW();
@@ -184,7 +183,7 @@ cut_file(Relation rel, BlockNumber nblocks)
 {
 	volatile BlockNumber given = 0;
 
-	Assert(pg_atomic_read_u32(&zu_my.entry->truncator) == (uint32) MyProcPid);	/* UNDO-51 */
+	Assert(pg_atomic_read_u32(&zu_my.entry->truncator) == (uint32) MyProcPid);	/* UNDO-4c */
 	Assert(!LWLockHeldByMe(zu_alloc_lock(zu_my.entry)));
 	PG_TRY();
 	{

@@ -36,8 +36,8 @@ twin_header(Page page)
 /* ---- one page ---- */
 
 /*
- * Returns the checksum of what the header's crc covers. pd_lower has a possible
- * value.
+ * Returns the checksum of what the header's crc covers: the data up to
+ * pd_lower, which is exact on meta and map pages. It has a possible value.
  */
 static uint32
 twin_crc(Page page)
@@ -46,7 +46,7 @@ twin_crc(Page page)
 	uint32		lower = ((PageHeader) page)->pd_lower;
 	pg_crc32c	crc;
 
-	Assert(lower >= ZU_TWIN_DATA && lower <= BLCKSZ);	/* UNDO-8 */
+	Assert(lower >= ZU_TWIN_DATA && lower <= BLCKSZ);
 	INIT_CRC32C(crc);
 	COMP_CRC32C(crc, h, offsetof(ZuTwinHeader, crc));
 	COMP_CRC32C(crc, (char *) page + ZU_TWIN_DATA, lower - ZU_TWIN_DATA);
