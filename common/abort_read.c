@@ -12,14 +12,14 @@
  * contents, since 15 takes each page that this backend has pinned for a valid
  * one.
  *
- * Rule ABORT-7: in an abort callback each page that may be on disk is read
- * after zundo_abort_may_read has let it pass, and zundo_abort_forget_io has
- * been called before the first one.
+ * ABORT-7 in rollback/: in an abort callback each page that may be on disk is
+ * read after zundo_abort_may_read has let it pass, and zundo_abort_forget_io
+ * has been called before the first one.
  *
- * Rule ABORT-8: in an abort callback this backend does not wait without limit
- * for the lock of a page either. The process that holds the lock may be waiting
- * for the unfinished read, and then neither of the two would ever continue. So
- * table pages and pages of the undo log are locked by zundo_abort_lock_buffer.
+ * Nor does this backend wait without limit for the lock of a page. The process
+ * that holds the lock may be waiting for the unfinished read, and then neither
+ * of the two would ever continue. So table pages and pages of the undo log are
+ * locked by zundo_abort_lock_buffer.
  *
  * Called by undo/ and rollback/. Locks: a buffer mapping lock, shared, while
  * the state of a buffer is looked up; the buffers that callers want locked.

@@ -7,11 +7,7 @@
  * 'name:action:n' only the n-th time after it was set. Called from anywhere,
  * with any lock held; takes no lock.
  *
- * Invariants:
- *	FAULT-1	Every name that is passed to ZUNDO_FAULT() is in fault_points.
- *	FAULT-2	Nothing here allocates memory: a fault point may be in a critical
- *		section. Not asserted: fault points are in test builds only, where the
- *		server itself asserts that a critical section allocates nothing.
+ * Nothing here allocates memory: a fault point may be in a critical section.
  */
 #include "postgres.h"
 
@@ -268,7 +264,7 @@ zundo_fault_hit(const char *name)
 	const char *spec = zundo_fault_spec;
 	int			hit = 0;
 
-	Assert(fault_point(name, strlen(name)) >= 0);	/* FAULT-1 */
+	Assert(fault_point(name, strlen(name)) >= 0);
 	while (spec != NULL && *spec != '\0')
 	{
 		FaultItem	item;

@@ -203,7 +203,7 @@ extern void zundo_not_supported(const char *what, const char *detail) zc_noretur
  *
  * zundo_abort_lock_buffer: locks a pinned buffer in mode, as LockBuffer does.
  * In transaction callbacks the lock is exclusive in any case, and an error is
- * raised if it is not granted soon (ABORT-8); the pin is left to the resource
+ * raised if it is not granted soon (ABORT-7); the pin is left to the resource
  * owner.
  *
  * zundo_abort_forget_io: forgets the I/O that an error has interrupted, as far

@@ -51,7 +51,7 @@ typedef struct ZuAbort
  * zrollback_transaction: undoes all changes of an aborted transaction or, if
  * the top-level transaction has committed, of its aborted subtransactions.
  * Returns true if no page of an existing table can carry an aborted record of
- * it any more (RESOLVE-3). Returns false if a table could not be locked, or
+ * it any more (RESOLVE-1). Returns false if a table could not be locked, or
  * its rollback failed with an error, which is logged: such tables are noted in
  * *abort, and the next call reads no undo until one of them can be tried
  * again, and then from its first record on. In a transaction, with catalog

@@ -16,14 +16,9 @@
  * DATABASE and the like end the process, and a backend that waits for a table
  * that the worker rolls back cancels the cycle.
  *
- * Invariants:
- *	WORKER-1	a worker never assigns an xid: its own xid would hold back the
- *		horizon that it computes.
- *	WORKER-2	before it leaves because there is nothing to do, a worker ceases
- *		to count as the database's worker, and then looks once more: it sees
- *		what was written before, and a process that writes afterwards asks for
- *		a new worker. Not asserted: it is about two processes: a writer asks as
- *		soon as it finds no worker.
+ * The worker assigns no xid: its own would hold back the horizon that it
+ * computes. Before it leaves it looks once more (REQUEST-2a in
+ * undo/undo_request.c).
  */
 #include "postgres.h"
 
@@ -224,7 +219,7 @@ run_cycle_safely(bool count, MemoryContext context, ZWatch *watch)
 		pgstat_report_activity(STATE_RUNNING, "discarding undo");
 		StartTransactionCommand();
 		result = run_cycle(count, watch);
-		Assert(!FullTransactionIdIsValid(GetTopFullTransactionIdIfAny()));	/* WORKER-1 */
+		Assert(!FullTransactionIdIsValid(GetTopFullTransactionIdIfAny()));
 		CommitTransactionCommand();
 	}
 	PG_CATCH();
@@ -295,8 +290,8 @@ next_nap(CycleResult result, long previous)
 
 /*
  * Makes a last pass after the process has ceased to count as the database's
- * worker (WORKER-2). Returns true if the process may exit: there is nothing to
- * do, no request has come, and its entry in the shared table is free.
+ * worker (REQUEST-2a). Returns true if the process may exit: there is nothing
+ * to do, no request has come, and its entry in the shared table is free.
  */
 static bool
 try_to_leave(MemoryContext context, ZWatch *watch)
@@ -377,7 +372,7 @@ zundo_worker_main(Datum main_arg)
 		first = false;
 		if (zwtable_must_yield(result == CYCLE_PINNED))
 		{
-			count_me(false);	/* from here on writers ask anew (WORKER-2) */
+			count_me(false);	/* from here on writers ask anew (REQUEST-2a) */
 			zwtable_yield();
 			break;
 		}

@@ -23,19 +23,15 @@
  * meanwhile.
  *
  * Invariants:
- *	RESOLVE-1	"this table is gone" is concluded only under a lock on its OID,
- *		which brings the catalog caches up to date, and only if no other table
- *		has its file: tools exchange files in pg_class (zfile.c). Not asserted:
- *		the catalog may change as soon as the lock is released; t/090_ddl and
- *		t/092_swapped_files change it.
+ *	RESOLVE-1	a transaction counts as undone only if no page of any existing
+ *		table can still carry an aborted record of it. That a table is gone is
+ *		concluded only under a lock on its OID, which brings the catalog caches
+ *		up to date, and only if no other table has its file: tools exchange
+ *		files in pg_class (zfile.c).
  *	RESOLVE-2	a table's lock is held until its pages' changes are logged. It
  *		conflicts with ACCESS EXCLUSIVE only, under which files are replaced,
  *		copied, truncated and dropped. Readers under a weaker lock see the same
  *		rows before and after (rollback/README.md).
- *	RESOLVE-3	true is returned only if no page of any existing table can
- *		still carry an aborted record of the transaction. Not asserted: it
- *		would take a scan of all tables; CHAIN-11 of zundo.check finds what was
- *		left.
  */
 #include "postgres.h"
 

@@ -12,7 +12,6 @@
  *	PAGE-0	a page is new (all zero) or a zheap page.
  *	CHAIN-1	the head of a slot's chain exists as long as its transaction is not
  *		older than `oldest`, and was written by the slot's transaction.
- *	CHAIN-2	every record of a chain can be read, and belongs to this page.
  *	CHAIN-3	a record's offsets are possible ones; an image or a list of locks is
  *			in no chain.
  *	CHAIN-4	in a chain no aborted record lies below a committed one.
@@ -23,13 +22,14 @@
  *			have been given up.
  *	CHAIN-7	a slot's transaction id has been given out.
  *	CHAIN-8	a page of a temporary table points to private undo only, any other
- *			page never (CHAIN-8).
+ *			page never.
  *	CHAIN-9	inline locks lie in an inline slot, without a gap, each on another
  *			possible row.
  *	CHAIN-10	a list of locks consists of LOCKS records, none of which names
  *		a younger locker than what points to it.
- *	CHAIN-11	a chain that is older than `oldest` is of a transaction that
- *				has committed (CHAIN-11).
+ *	CHAIN-11	below `oldest` every chain is of transactions that have
+ *		committed: aborted ones were taken off it. Only a lost write of undo
+ *		can make this untrue (undo/undo_damage.c).
  *	CHAIN-12	a chain has at most one open LOCK above its committed records,
  *				and only that of an inline slot (TAG-2).
  *	ROW-1	a row has no more columns than its table.
@@ -42,8 +42,8 @@
  *		copies, and fit the extents' first pages.
  *	LOG-3	the table page that owns an overflow page points to it, or is newer
  *			(OVERFLOW-4 in discard/sweep.c).
- *	E	an error was raised while the page was checked; its message is the
- *		detail.
+ *	E	an error was raised while the page was checked, as by a record that
+ *		cannot be read, or belongs to another page; its message is the detail.
  *
  * A page of an overflow extent that is no overflow page is reported as UNDO-67
  * (undo/undo_overflow.c).
@@ -266,7 +266,7 @@ slot_has_changed(Check *check, int s)
  * records of any age, so that ZCHAIN_SETTLED says nothing but that a record has
  * been discarded: of the head that is a fault (CHAIN-1), unless the page has
  * changed since it was copied. A record that cannot be read though it has not
- * been discarded raises an error (CHAIN-2).
+ * been discarded raises an error.
  */
 static void
 check_chain(Check *check, int s)
@@ -331,7 +331,6 @@ check_chain(Check *check, int s)
 				  zuptr_extent(ptr), zuptr_byte(ptr), rec.xid);
 		status = zxid_status_at(rec.xid, check->view.oldest);
 		if (status == ZXID_ABORTED && committed)
-			/* ROLLBACK-2 */
 			fault(check, "CHAIN-4", 0,
 				  "slot %d: undo %u.%u.%u of the aborted transaction " UINT64_FORMAT
 				  " lies below that of a committed one", s, zuptr_generation(ptr),
@@ -782,7 +781,7 @@ zundo_check(PG_FUNCTION_ARGS)
 	for (check->block = 0; check->block < nblocks; check->block++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		check_safely(check, check_page, "E");	/* CHAIN-2 */
+		check_safely(check, check_page, "E");
 		zfaults_put(fcinfo, &check->faults);
 	}
 	relation_close(check->rel, AccessShareLock);

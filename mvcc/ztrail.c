@@ -6,31 +6,29 @@
  * each row linked. It grows downwards when a reader comes to its end, and
  * upwards by the records that were pushed on the chain since.
  *
- *	TRAIL-1	What a record says, and to which record it leads, never changes
- *		(UNDO-13), and no other record will have its pointer while the trail is
- *		kept: generations do not come back within a transaction (UNDO-6), and
- *		private undo uses no place twice (CHAIN-8). A transaction that drops
- *		the extension and makes it anew has another undo log, with the same
- *		pointers again, but no table file of before: a trail is only used for
- *		its own page. That also leaves it to zu_fetch to find a slot that
- *		damage has given the chain of another page (UNDO-10). So nothing has to
- *		be forgotten before the transaction ends: not when a record is undone
- *		or discarded, nor when a slot gets another head, from which the reader
- *		then begins. Not asserted: reading each record again is what a trail
- *		saves.
- *	TRAIL-2	A record that cannot be read has no entry: it is read by
- *		zchain_next, each time, which raises the error or finds that it has
- *		been discarded (VIS-4). A record that was discarded after its header
- *		was read is passed by its xid, as if it had been read before the
- *		discard: if it was discarded before the page was copied, its xid is
- *		before `oldest`. Not asserted: a record that was discarded cannot be
- *		read again.
- *	TRAIL-3	The record of an insertion of several rows that was read last is
- *		kept as a whole until the transaction ends, because it is often the
- *		only record of the rows of its page. Reading it again for the next row
- *		would give the same (TRAIL-1), and whether it has been discarded
- *		meanwhile does not matter (TRAIL-2). It has no payload, so nothing in
- *		the copy points to a buffer.
+ *	TRAIL-1	nothing has to be forgotten before the transaction ends: not when a
+ *		record is undone or discarded, nor when a slot gets another head, from
+ *		which the reader then begins. For
+ *		(a) what a record says, and to which record it leads, never changes
+ *			(UNDO-29), and no other record will have its pointer while the
+ *			trail is kept: generations do not come back within a transaction
+ *			(UNDO-6), and private undo uses no place twice;
+ *		(b) a trail is only used for its own page. Example: a transaction that
+ *			drops the extension and makes it anew has another undo log, with
+ *			the same pointers again, but no table file of before. A slot that
+ *			damage has given the chain of another page is left to zu_fetch
+ *			(UNDO-10);
+ *		(c) a record that cannot be read has no entry: it is read by
+ *			zchain_next, each time, which raises the error or finds that it has
+ *			been discarded (VIS-4). A record that was discarded after its
+ *			header was read is passed by its xid, as if it had been read before
+ *			the discard: if it was discarded before the page was copied, its
+ *			xid is before `oldest`.
+ *
+ * The record of an insertion of several rows that was read last is kept as a
+ * whole until the transaction ends, because it is often the only record of the
+ * rows of its page. It has no payload, so nothing in the copy points to a
+ * buffer.
  *
  * Called by the readers of chains in mvcc/ and dml/, often with the table page
  * locked; hooks.c calls ztrail_at_xact_end. All of it is the backend's own
@@ -133,7 +131,7 @@ static struct
 	UndoPtr		range_ptr;		/* where 'range' lies; InvalidUndoPtr = there
 								 * is none */
 	ZuRecord	range;			/* the insertion of several rows that was read
-								 * last (TRAIL-3) */
+								 * last */
 }			backend = {0};
 
 /* ---- finding trails ---- */
@@ -723,7 +721,7 @@ range_is_there(const ZChain *chain)
 
 /*
  * Does what zchain_next does, but returns the copy of the insertion of several
- * rows that was read last, if that is the next record (TRAIL-3).
+ * rows that was read last, if that is the next record.
  */
 static inline ZChainStep
 next_or_range(ZChain *chain, ZuRecord *rec)
@@ -733,7 +731,7 @@ next_or_range(ZChain *chain, ZuRecord *rec)
 	if (chain->next == backend.range_ptr && backend.range.block == chain->block &&
 		backend.range.relnumber == chain->relnumber)
 	{
-		Assert(range_is_there(chain));	/* TRAIL-3 */
+		Assert(range_is_there(chain));	/* TRAIL-1 */
 		if (backend.range.xid < chain->oldest)
 			return ZCHAIN_SETTLED;
 		*rec = backend.range;

@@ -68,7 +68,7 @@ extern ZChainStep ztrail_next(ZChain *chain, ZTrailReader *reader, OffsetNumber 
 
 /*
  * ztrail_insertion: returns the record at ptr if it is the one that
- * ztrail_next has kept (TRAIL-3: the insertion of several rows that was read
+ * ztrail_next has kept (the insertion of several rows that was read
  * last), if it is of this page, and if it covers the row at off; else NULL.
  * Valid until the next call of ztrail_next.
  */

@@ -11,28 +11,21 @@
  * Nothing here is needed for right results: a page that is not undone here is
  * read through its undo, undone by the next writer, or by a worker.
  *
+ * The entries form a stack ordered by nest level: only the innermost open
+ * subtransaction notes pages. A page has at most one entry per nest level;
+ * `older` leads to its entry of a lower nest level, the hash to its newest
+ * one. Hash places are taken and freed in LIFO order, so linear probing needs
+ * no tombstones.
+ *
  * Invariants:
- *	ABORT-1	the entries form a stack ordered by nest level: only the innermost
- *		open subtransaction notes pages.
- *	ABORT-2	a page has at most one entry per nest level; `older` leads to its
- *		entry of a lower nest level, the hash to its newest one.
- *	ABORT-3	hash places are taken and freed in LIFO order, so linear probing
- *		needs no tombstones.
- *	ABORT-4	a page changed at nest level n has an entry at n, or n lies within
- *		[overflow_min, overflow_max]. Not asserted: it would take a second list
- *		of all pages changed.
- *	ABORT-5	own_pending is set from the moment a subtransaction's abort leaves
- *		a page as it is until the top-level transaction ends. Not asserted: the
- *		flag is the only trace of such a page; t/005_backend_state shows what
- *		it does.
- *	ABORT-6	an error that is being handled while its transaction aborts is the
- *		same afterwards. Not asserted: the server has no function that tells
- *		which error is being handled; t/032_abort_error compares the messages.
- *	ABORT-7	no page is read that this backend itself has begun to read before
- *		the error (common/abort_read.c).
- *	ABORT-8	the lock of a page is waited for only for a short time
- *		(FOREIGN_LOCK_MS in common/abort_read.c). Not asserted: it is about
- *		time; t/033_abort_after_failed_read has another process hold the lock.
+ *	ABORT-4	what an abort may have to undo is noted: a page changed at nest
+ *		level n has an entry at n, or n lies within [overflow_min,
+ *		overflow_max]; own_pending is set from the moment a subtransaction's
+ *		abort leaves a page as it is until the top-level transaction ends.
+ *	ABORT-7	no abort waits without end for a page (common/abort_read.c): it
+ *		reads none that this backend itself has begun to read before the error,
+ *		and waits for the lock of a page only for a short time
+ *		(FOREIGN_LOCK_MS).
  */
 #include "postgres.h"
 
@@ -146,7 +139,7 @@ zrollback_note_page(Relation rel, BlockNumber block)
 
 	if (RelationUsesLocalBuffers(rel))
 		return;					/* see zrollback_temp.c */
-	Assert(my.nnoted == 0 || my.noted[my.nnoted - 1].level <= level);	/* ABORT-1 */
+	Assert(my.nnoted == 0 || my.noted[my.nnoted - 1].level <= level);
 	/* rows are mostly changed page by page */
 	if (my.last < my.nnoted && my.noted[my.last].level == level &&
 		my.noted[my.last].block == block &&
@@ -192,7 +185,7 @@ pop_page(void)
 
 	Assert(my.nnoted > 0);
 	page = my.noted[--my.nnoted];
-	Assert(my.hash[page.place] == my.nnoted + 1);	/* ABORT-2, ABORT-3 */
+	Assert(my.hash[page.place] == my.nnoted + 1);
 	my.hash[page.place] = (int16) (page.older + 1);
 	return page;
 }
@@ -200,7 +193,7 @@ pop_page(void)
 /*
  * zrollback_at_subxact_commit: See zrollback.h. Makes the entries of a
  * subtransaction that has committed its parent's. A page that the parent has
- * noted as well keeps the parent's entry only (ABORT-2).
+ * noted as well keeps the parent's entry only.
  */
 void
 zrollback_at_subxact_commit(int level)
@@ -355,7 +348,10 @@ error_under_way(void)
 	return error;
 }
 
-/* Makes error the one that is being handled (ABORT-6). */
+/*
+ * Makes error the one that is being handled: an error that is being handled
+ * while its transaction aborts is the same afterwards.
+ */
 static void
 put_back(ErrorData *error)
 {
@@ -456,7 +452,7 @@ zrollback_at_xact_end(bool aborted)
 {
 	bool		left = my.own_pending;
 
-	Assert(my.nnoted == 0 || aborted || my.noted[my.nnoted - 1].level == 1);	/* ABORT-1 */
+	Assert(my.nnoted == 0 || aborted || my.noted[my.nnoted - 1].level == 1);
 	if (aborted)
 	{
 		if (my.undoing || !undo_level(1))

@@ -26,7 +26,7 @@ extern int	zrollback_page(Buffer buf, Relation rel);
  * top-level transaction is aborting, so all its changes count as aborted; the
  * server calls its id current until the very end of the abort. Raises the
  * errors of zrollback_page, I/O errors, and those of common/abort_read.c
- * (ABORT-7, ABORT-8).
+ * (ABORT-7).
  */
 extern int	zrollback_page_by_locator(RelFileLocator locator, BlockNumber block, Oid reloid,
 									  bool logged, bool top_aborted);

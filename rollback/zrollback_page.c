@@ -4,14 +4,11 @@
  *
  * Called with the page exclusively locked by dml/, vacuum/ and discard/, and by
  * address from the abort callbacks. Overflow and undo pages are locked below
- * it. Crash point: "rollback-logged". Rules:
+ * it. Crash point: "rollback-logged". Rule:
  *	ROLLBACK-1	a record is undone only where the slot's head points at exactly
  *		it; the head then becomes (xid of the record before, that record): both
- *		in one WAL record. So undoing is idempotent.
- *	ROLLBACK-2	aborted records are a prefix of a chain at its newest end.
- *	ROLLBACK-3	undoing needs no space beyond the rows' rooms (page/README.md).
- *				Not asserted: each mutator of page/ asserts its room;
- *				test/page_unit.c undoes everything.
+ *		in one WAL record. So undoing is idempotent. It needs no space beyond
+ *		the rows' rooms (page/README.md).
  */
 #include "postgres.h"
 
@@ -306,8 +303,8 @@ zrollback_page(Buffer buf, Relation rel)
 /*
  * zrollback_page_by_locator: See zrollback.h. Reads the page without the
  * relcache. Raises an error if the read of this block that the error has
- * interrupted is still in progress (ABORT-7), or if the page cannot be locked
- * in a short time (ABORT-8).
+ * interrupted is still in progress, or if the page cannot be locked in a short
+ * time (ABORT-7).
  */
 int
 zrollback_page_by_locator(RelFileLocator locator, BlockNumber block, Oid reloid, bool logged,

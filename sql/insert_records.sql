@@ -165,7 +165,7 @@ DELETE FROM tree WHERE id = 5;
 DROP TABLE t, k, holes, un, parts, tree;
 DROP FUNCTION pairs, also, in_vain, fix, fix_before, opens;
 
--- the insertion of several rows that was read last is kept (TRAIL-3): others take
+-- the insertion of several rows that was read last is kept: others take
 -- the line pointers meanwhile, and the rows change
 CREATE FUNCTION kept(t text) RETURNS TABLE (k_sum bigint, v_sum bigint, by_index text) LANGUAGE plpgsql AS
 $$ DECLARE sums bigint := 0; x bigint;

@@ -2,7 +2,6 @@
 # a canceled statement), at each place where an error can be raised. Nothing is
 # lost, the session and all others can continue, and no lock or pin of the
 # statement remains.
-# Rules: FAULT-1, FAULT-2.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -81,8 +80,8 @@ my %changes = (
 	'a deletion' => 'DELETE FROM t WHERE id IN (1, 7)',
 	'an insertion' => 'INSERT INTO t SELECT * FROM other',
 	'an upsert' => 'INSERT INTO t VALUES (1, 0, 5), (30, 0, 0) ON CONFLICT (id) DO UPDATE SET n = excluded.n');
-# The changes also pass fault points in critical sections, where nothing may be allocated
-# (FAULT-2): an assertion of the server's would end it.
+# The changes also pass fault points in critical sections, where nothing may be allocated:
+# an assertion of the server's would end it.
 for my $name (sort keys %changes)
 {
 	for my $point (qw(undo-prepare before-change converting-locks locks-done))

@@ -2,7 +2,7 @@
 # changed, which columns the indexes of a table have, memory for row changes,
 # handles of versions for triggers. After errors, and beside other sessions,
 # nothing that is remembered is outdated.
-# Rules: ABORT-1, ABORT-2, ABORT-3, ABORT-4, ABORT-5, HANDLE-7.
+# Rules: ABORT-4, HANDLE-7.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -42,7 +42,7 @@ for my $case ([ 'off', 1 ], [ 'on', 1 ], [ 'off', 0 ])
 	is(ask($session, $own), 1, 'one slot still');
 	is(ask($session, 'ROLLBACK TO b', $rows), $undone, 'all of it is taken back');
 	is(ask($session, 'COMMIT', $rows), $undone, 'and after the end');
-	# when the page is taken off the list, its place in the hash is free again (ABORT-3):
+	# when the page is taken off the list, its place in the hash is free again:
 	# else it would count as noted
 	my $lost = q{UPDATE t SET t = 'lost' WHERE id = 2};
 	is(ask($session, 'BEGIN', 'SAVEPOINT a', $lost, 'ROLLBACK TO a', $lost, 'ROLLBACK TO a', 'UPDATE t SET n = 1 WHERE id = 1', $own),

@@ -1,6 +1,6 @@
 # Readers do not wait for rollbacks that are pending (VIS-4), and pending
 # rollbacks are completed in the end (discard/README.md).
-# Rules: ROLLBACK-2, ROW-1, ROW-2, UNDO-6, UNDO-16.
+# Rules: CHAIN-4, ROW-1, ROW-2, UNDO-6, UNDO-16.
 use strict;
 use warnings;
 use Test::More;
@@ -58,7 +58,7 @@ $old->quit;
 
 # A writer finds nothing but slots whose heads have aborted. It takes these records off
 # the page before it pushes its own: an aborted record below a committed one would be
-# neither undone nor passed over (ROLLBACK-2; CHAIN-4 in zundo.check).
+# neither undone nor passed over (CHAIN-4).
 my $aborted = q{SELECT count(*) FROM zundo.page_slots('pushed', 0) WHERE status = 'aborted'};
 $node->safe_psql('postgres', 'CREATE TABLE pushed (id int PRIMARY KEY, n int) USING zheap; INSERT INTO pushed SELECT g, 0 FROM generate_series(1, 6) g');
 $node->safe_psql('postgres', "BEGIN; UPDATE pushed SET n = 100 WHERE id = $_; ROLLBACK") for 1 .. 4;

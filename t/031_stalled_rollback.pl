@@ -1,7 +1,7 @@
 # A rollback that cannot be completed because of a locked table or a damaged
 # page. All other tables are rolled back, undo is not read again and again, and
 # the views show what the rollback waits for.
-# Rules: RESOLVE-2, RESOLVE-3.
+# Rules: RESOLVE-2, RESOLVE-1.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -2,7 +2,6 @@
 # does not replace the error of the transaction itself; the server log has it,
 # with the block. This holds also for an apply worker, which aborts before it
 # reports its error, and for code that cleans up in a PG_CATCH block.
-# Rules: ABORT-6.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -103,7 +103,7 @@ ends('undo', "BEGIN; DECLARE c CURSOR FOR SELECT * FROM t; UPDATE t SET n = n + 
 is($node->safe_psql('postgres', 'SELECT 1'), '1', 'the server continues after damage of the undo log');
 
 # Another process has locked a page that the abort would undo, and waits for the read that
-# has failed (ABORT-8).
+# has failed (ABORT-7).
 $node->append_conf('postgresql.conf', "zundo.eager_rollback_pages = 64\nmax_worker_processes = 0");
 $node->restart;
 $node->safe_psql('postgres', 'CREATE DATABASE two');

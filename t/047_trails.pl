@@ -1,5 +1,5 @@
 # A session remembers the records that it has passed over until its transaction
-# ends (TRAIL-1, TRAIL-2). Meanwhile these records are undone or discarded, the
+# ends (TRAIL-1). Meanwhile these records are undone or discarded, the
 # undo file is truncated and grows again, and even another undo log takes its
 # place.
 use strict;

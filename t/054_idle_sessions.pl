@@ -2,7 +2,7 @@
 # others: an idle session that has written gives up its undo log, so that the
 # file shrinks, and a database that cannot discard undo leaves its worker slot
 # to databases that can, also where a replication slot holds back all of them.
-# Rules: UNDO-50, UNDO-4, REQUEST-4.
+# Rules: UNDO-50, UNDO-4, REQUEST-2.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,6 +1,5 @@
 # The first session of a database has a worker started if there may be something
 # to roll back, and only then.
-# Rules: REQUEST-1.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -55,7 +54,7 @@ readers('after the worker has left', 0);
 cmp_ok(started(), '>', 0, 'starts are found in the log');
 
 # Sessions that begin to write at the same time ask for one worker, and do not get one
-# each (REQUEST-1).
+# each.
 my @writers = map { $node->background_psql('d', on_error_stop => 1) } 1 .. 8;
 my $begun = started();
 $writers[ $_ - 1 ]->query_until(qr/sent/, "\\echo sent\nUPDATE t SET n = n WHERE id = $_;\n") for 1 .. 8;

@@ -1,6 +1,6 @@
 # Workers are started whenever there is work for them, and can do it with any
 # settings of the server.
-# Rules: REQUEST-2, REQUEST-3, WORKER-1.
+# Rules: REQUEST-2.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -27,7 +27,7 @@ $writer->query_until(qr/finished/, "\n");
 my $next = q{SELECT pg_snapshot_xmax(pg_current_snapshot())};
 my $before = $node->safe_psql('postgres', $next);
 ok($node->poll_query_until('postgres', 'SELECT zundo.undo_bytes_in_use() = 0'), 'its undo is discarded nevertheless');
-is($node->safe_psql('postgres', $next), $before, 'no transaction id was needed for that (WORKER-1)');
+is($node->safe_psql('postgres', $next), $before, 'no transaction id was needed for that');
 $_->quit for $locker, $writer;
 
 # Settings that are meant for clients: a rollback takes longer than transaction_timeout

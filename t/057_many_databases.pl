@@ -1,7 +1,7 @@
 # More databases use zundo than zundo.max_databases allows to write at one time:
 # the others can be read, and get their turn. A database that keeps its worker
 # busy does not delay another one.
-# Rules: REQUEST-4.
+# Rules: REQUEST-2.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

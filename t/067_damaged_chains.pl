@@ -1,6 +1,6 @@
 # What zundo.check says of slots, chains and rows that fit the layout of the page
 # and are wrong. Only zundo itself could write them; here the test does.
-# Rules: CHAIN-2, CHAIN-3, CHAIN-4, CHAIN-8, CHAIN-9, CHAIN-10, CHAIN-12, PAGE-6, PAGE-7, ROW-1.
+# Rules: CHAIN-3, CHAIN-4, CHAIN-8, CHAIN-9, CHAIN-10, CHAIN-12, PAGE-6, PAGE-7, ROW-1.
 use strict;
 use warnings;
 use Test::More;
@@ -155,7 +155,6 @@ my %says = (
 	status => qr/^CHAIN-4\|\|$undo of the aborted transaction $writers[0] lies below that of a committed one$/,
 	stub => qr/^PAGE-6\|1\|stub of a row whose author $mover has not committed$/m,
 	opened => qr/^CHAIN-12\|\|$undo of transaction \d+ is an open LOCK below another one$/,
-	# CHAIN-2
 	torn => qr/^E\|\|invalid undo record in block \d+ of relation "zundo\.undo_log"/,
 	columns => qr/^ROW-1\|1\|the row has 4 columns, the table 3$/,
 	stray => qr/^CHAIN-10\|\|$undo in a list of locks has type \d+/,

@@ -6,7 +6,7 @@
  * Compares a page with a simple model after each random step and returns the
  * number of comparisons; a mismatch is an ERROR.
  * Rules: PAGE-1, PAGE-2, PAGE-3, PAGE-4, PAGE-5, PAGE-7, ROOM-1, ROOM-2,
- * ROOM-3, PRUNE-1, RANGE-3, ROLLBACK-3, TAG-4.
+ * ROOM-3, PRUNE-1, RANGE-3, ROLLBACK-1, TAG-4.
  */
 #include "unit.h"
 

@@ -10,7 +10,7 @@
  * Its bytes are at the end of an allocation, so that a memory checker notices
  * any read past them. Returns the number of cases; a mismatch is an ERROR that
  * names the seed.
- * Rules: RECORD-1, RECORD-2, RECORD-3, RECORD-4, RECORD-5.
+ * Rules: RECORD-1.
  */
 #include "unit.h"
 
@@ -139,8 +139,8 @@ check_inside(const ZuRecord *rec, const char *bytes, Size len)
 }
 
 /*
- * Checks RECORD-5 for a copy of a record in which bytes have been changed: if
- * zur_is_alike accepts it, zur_unpack must return the same.
+ * Checks zur_is_alike for a copy of a record in which bytes have been changed:
+ * if zur_is_alike accepts it, zur_unpack must return the same.
  */
 static void
 check_alike(const char *bytes, const ZuRecord *rec, const char *copy, Size len)

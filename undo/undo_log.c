@@ -766,7 +766,7 @@ zu_my_transaction_bytes(void)
  * zu_at_xact_end: See undo.h. Looks for a worker again: one that was there
  * when the transaction reserved its first undo may have left before that
  * record was written, because zu_reserve may be followed by a wait for a row.
- * By WORKER-2, a worker that is still counted sees what is written by now.
+ * By REQUEST-2a, a worker that is still counted sees what is written by now.
  */
 void
 zu_at_xact_end(void)

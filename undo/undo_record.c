@@ -5,22 +5,12 @@
  * DML, redo, readers and the unit test alike; no locks, no errors, no state
  * but the compression setting.
  *
- * Invariants
- *	RECORD-1	zur_pack writes exactly zur_length(rec) bytes.
- *	RECORD-2	zur_unpack accepts what zur_pack wrote and gives the same
- *				fields back. Not asserted: it would cost each record a second
- *				pass; each WAL record is decoded under assertions
- *				(change/zwal.c), and test/undo_unit.c compares.
- *	RECORD-3	zur_unpack and zur_raw_payload read only inside the bytes they
- *				are given. Not asserted: test/undo_unit.c gives them cut and
- *				random bytes, and the sanitizers watch the reads.
- *	RECORD-4	a record of INSERT or LOCK has no bytes behind its fields; in
- *		records of other types these bytes are the payload. Not asserted:
- *		zur_unpack refuses other bytes as damage; test/undo_unit.c tries them.
- *	RECORD-5	what zur_is_alike accepts, zur_unpack accepts, and gives the
- *		same type, xid, cid, relation and block as the other record. Not
- *		asserted: readers ask it to save the work of unpacking;
- *		test/undo_unit.c compares.
+ * Invariant
+ *	RECORD-1	zur_pack writes exactly zur_length(rec) bytes. zur_unpack
+ *		accepts these bytes and gives the same fields back; it and
+ *		zur_raw_payload read only inside the bytes they are given. A record of
+ *		INSERT or LOCK has no bytes behind its fields, others have their
+ *		payload there.
  */
 #include "undo/undo_record.h"
 
@@ -119,7 +109,7 @@ stored_cid(const ZuRecord *rec)
 	return TransactionIdIsValid(rec->as_of) ? rec->as_of : rec->cid;
 }
 
-/* Returns whether records of this type have a payload (RECORD-4). */
+/* Returns whether records of this type have a payload. */
 static bool
 has_payload(ZuRecordType type)
 {

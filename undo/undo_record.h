@@ -239,7 +239,9 @@ typedef struct ZurLayout
  * zur_layout: sets *layout from the record at src, which zur_unpack has read
  * as rec. Returns false if records next to it must be decoded by zur_unpack.
  * zur_is_alike: returns whether the record at src (len bytes) has this layout,
- * and sets *off and *prev; if not, only zur_unpack tells what it is.
+ * and sets *off and *prev; zur_unpack then accepts it, too, and gives the same
+ * type, xid, cid, relation and block as for rec. If not, only zur_unpack tells
+ * what it is.
  */
 extern bool zur_layout(const char *src, const ZuRecord *rec, ZurLayout *layout);
 extern bool zur_is_alike(const ZurLayout *layout, const char *src, Size len, OffsetNumber *off,

@@ -7,21 +7,26 @@
  * launcher and the workers of discard/. Lost in a crash; the launcher then
  * looks at every database.
  *
- * Invariants:
- *	REQUEST-1	at most one entry per database, at most one worker per entry.
- *	REQUEST-2	a request made while a worker runs is seen by that worker
- *		before its entry becomes free, or leaves the entry WANTED. A worker
- *		that gives up (zwtable_give_up) frees its entry in any case; then a
- *		request makes the launcher look at all databases again. Not asserted:
- *		it is about two processes; t/056_worker_life stops one of them in
- *		between.
- *	REQUEST-3	a worker that has begun its first cycle and is ended by force
- *		leaves its entry WANTED: no other process may know of the undo that is
- *		left. Not asserted: the process that would assert it has been ended.
- *	REQUEST-4	a worker that yields its slot leaves its entry WANTED: its
- *		database gets a worker again when others have had their turn. Not
- *		asserted: it follows from REQUEST-2, since the worker notes a request
- *		of its own; t/057_many_databases has more databases than slots.
+ * There is at most one entry per database, and at most one worker per entry.
+ *
+ * Invariant:
+ *	REQUEST-2	no request is lost:
+ *		(a) one that is made while a worker runs is seen by that worker before
+ *			its entry becomes free, or leaves the entry WANTED. Before a worker
+ *			leaves because there is nothing to do, it ceases to count as the
+ *			database's worker, and then looks once more: it sees what was
+ *			written before, and a process that writes afterwards asks for a new
+ *			worker. A worker that gives up (zwtable_give_up) frees its entry in
+ *			any case; then a request makes the launcher look at all databases
+ *			again;
+ *		(b) a worker that has begun its first cycle and is ended by force
+ *			leaves its entry WANTED: no other process may know of the undo that
+ *			is left;
+ *		(c) so does one that yields its slot: its database gets a worker again
+ *			when others have had their turn.
+ *		Example: the worker finds nothing to do. A session writes undo and,
+ *		since the worker still counts, asks for none. The worker ceases to
+ *		count, looks again, and stays.
  */
 #include "postgres.h"
 
@@ -299,7 +304,7 @@ zwtable_start_failed(Oid dboid, bool give_up)
 /*
  * Exit callback of a worker: whatever has happened, the database must be able
  * to get a worker again. If a worker in the middle of its work ends this way,
- * its entry becomes WANTED after a respite (REQUEST-3).
+ * its entry becomes WANTED after a respite (REQUEST-2b).
  */
 static void
 release_at_exit(int code, Datum arg)
@@ -345,14 +350,14 @@ zwtable_claim(Oid dboid)
 		if (my.table->launcher != NULL)
 			SetLatch(my.table->launcher);
 	}
-	Assert(entry == NULL || find_entry(dboid) == entry);	/* REQUEST-1 */
+	Assert(entry == NULL || find_entry(dboid) == entry);
 	LWLockRelease(&my.table->lock);
 	return entry != NULL;
 }
 
 /*
  * zwtable_take_request: See undo_request.h. The first call notes that the
- * worker has begun to work (REQUEST-3).
+ * worker has begun to work (REQUEST-2b).
  */
 bool
 zwtable_take_request(void)
@@ -429,7 +434,7 @@ zwtable_must_yield(bool pinned)
 
 /*
  * zwtable_yield: See undo_request.h. Notes a request of its own, so the entry
- * becomes WANTED (REQUEST-4).
+ * becomes WANTED (REQUEST-2c).
  */
 void
 zwtable_yield(void)
