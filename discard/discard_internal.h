@@ -262,7 +262,7 @@ extern void zheap_sweep_overflow(void);
 
 /*
  * zkeys_purge: takes items of this database from the queue of stale zbtree
- * entries and deletes the entries that are not needed (ZBTREE-13). Called in a
+ * entries and deletes the entries that are not needed (ZBTREE-8). Called in a
  * transaction on a primary, with undo attached, no buffer locked and no
  * snapshot. Never waits for a lock of a relation, and holds none on return.
  * Returns true if it took a chunk of items and put none of them back: then the

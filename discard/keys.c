@@ -2,13 +2,19 @@
  * discard/keys.c - deleting stale entries of zbtree indexes in the worker.
  *
  * Called by the worker at the end of a cycle. The items come from the queue in
- * shared memory (zbtree/queue.h). Items of a table or index that cannot be
- * locked at once are put back. Items may be lost, at an error for example:
- * VACUUM deletes their entries (ZBTREE-12).
+ * shared memory (zbtree/queue.h). With table and index locked, the worker
+ * checks that both are still what the item says, and deletes the entry if
+ * ZBTREE-8 allows it: by now the row may have the key again, or the TID may
+ * belong to another row. Rows keep ZH_STALE_KEYS, because they may have stale
+ * entries that are not in the queue. Items of a table or index that cannot be
+ * locked at once are put back, and the worker takes the next of those chunks
+ * that were begun before its cycle. Items may be lost, at an error for example:
+ * VACUUM deletes their entries.
  *
  * Locks: RowExclusiveLock on the table, then on the index, both taken
- * conditionally and held for the items of one chunk at most; under them one
- * leaf page at a time. Crash points: "keys-taken".
+ * conditionally and held for the items of one chunk at most; the worker runs
+ * with the autovacuum flag, so a session that waits for one of them cancels it.
+ * Under them one leaf page at a time. Crash points: "keys-taken".
  */
 #include "postgres.h"
 

@@ -299,8 +299,10 @@ update_row(RowChange *u, TupleTableSlot *slot, ZcUpdateIndexes *update_indexes)
 
 /*
  * Adds the entries that are due after the update in place (ZBTREE-6). Counts
- * stale entries as dead rows, since VACUUM is for these, until they are deleted
- * (ZBTREE-17). No page is locked.
+ * stale entries as dead rows, by which autovacuum is triggered, and no longer
+ * those that it has found and used again; purge and page-full deletion subtract
+ * what they delete. Not counted is the entry that is left when an update is
+ * rolled back by which a row came to satisfy a predicate. No page is locked.
  */
 static void
 add_keys(RowChange *u)

@@ -8,8 +8,8 @@
  * while undo is followed becomes a row of the result and does not end the
  * check. Assigns no xid.
  *
- * Invariants tested here, besides PAGE-1 to PAGE-7 and PAGE-10 of page/zpage.h:
- *	PAGE-0	a page is new (all zero) or a zheap page.
+ * Invariants tested here, besides PAGE-1 to PAGE-7 of page/zpage.h and VMAP-1
+ * of dml/README.md:
  *	CHAIN-1	the head of a slot's chain exists as long as its transaction is not
  *		older than `oldest`, and was written by the slot's transaction.
  *	CHAIN-3	a record's offsets are possible ones; an image or a list of locks is
@@ -32,11 +32,9 @@
  *		can make this untrue (undo/undo_damage.c).
  *	CHAIN-12	a chain has at most one open LOCK above its committed records,
  *				and only that of an inline slot (TAG-2).
- *	ROW-1	a row has no more columns than its table.
- *	ROW-2	a row's columns can be read, and fill it up to its count. ROW-1 and
- *			ROW-2 do not hold for a row of an aborted transaction, which may
- *			have added columns to the table: it is undone before anybody reads
- *			it.
+ *	ROW-1	a row has no more columns than its table; they can be read, and
+ *			fill it up to its count. A row of an aborted transaction, which may
+ *			have added columns to the table, is undone before anybody reads it.
  *	LOG-1	every record of an undo log can be read up to the insert position.
  *	LOG-2	the meta page and the map pages of zundo.undo_log are sound, both
  *		copies, and fit the extents' first pages.
@@ -262,7 +260,7 @@ slot_has_changed(Check *check, int s)
 
 /*
  * Checks the chain of slot s from its head to `oldest` (CHAIN-1 to CHAIN-8,
- * CHAIN-11, CHAIN-12, PAGE-6, PAGE-10). Reads the chain as ZCHAIN_LOOSE, with
+ * CHAIN-11, CHAIN-12, PAGE-6, VMAP-1). Reads the chain as ZCHAIN_LOOSE, with
  * records of any age, so that ZCHAIN_SETTLED says nothing but that a record has
  * been discarded: of the head that is a fault (CHAIN-1), unless the page has
  * changed since it was copied. A record that cannot be read though it has not
@@ -324,8 +322,8 @@ check_chain(Check *check, int s)
 		if (rec.xid < check->view.oldest)
 			return;
 		if (check->map_bit && rec.type != ZUR_LOCK)
-			/* VMAP-1, VACUUM-4 */
-			fault(check, "PAGE-10", rec.offset,
+			/* VACUUM-4 */
+			fault(check, "VMAP-1", rec.offset,
 				  "slot %d: undo %u.%u.%u of transaction " UINT64_FORMAT
 				  " on a page that the visibility map marks all-visible", s, zuptr_generation(ptr),
 				  zuptr_extent(ptr), zuptr_byte(ptr), rec.xid);
@@ -423,7 +421,7 @@ check_lock_list(Check *check, int s)
 
 /* ---- rows ---- */
 
-/* Reads all columns of one row (ROW-2). */
+/* Reads all columns of one row (ROW-1). */
 static void
 read_row(Check *check, OffsetNumber off, const char *row, int len, int natts)
 {
@@ -434,19 +432,19 @@ read_row(Check *check, OffsetNumber off, const char *row, int len, int natts)
 
 	Assert(natts <= check->desc->natts);	/* ROW-1 */
 	if (!zdeform_start(&deform, row, len, scratch))
-		fault(check, "ROW-2", off, "the row header is not valid");
+		fault(check, "ROW-1", off, "the row header is not valid");
 	else if ((bad = zdeform_columns(&deform, check->desc, natts, check->values,
 									check->isnull)) != 0)
-		fault(check, "ROW-2", off, "column %d reaches beyond the end of the row", bad);
+		fault(check, "ROW-1", off, "column %d reaches beyond the end of the row", bad);
 	else if (!ztuple_count_ok(row + deform.off, len - deform.off))
-		fault(check, "ROW-2", off, "the columns take %u of the row's %d bytes, and the others are "
+		fault(check, "ROW-1", off, "the columns take %u of the row's %d bytes, and the others are "
 			  "not a count of repetitions", deform.off, len);
 	if (scratch != NULL)
 		pfree(scratch);
 }
 
 /*
- * Checks one row of the page copy (ROW-1, ROW-2), unless its author has
+ * Checks one row of the page copy (ROW-1), unless its author has
  * aborted: the table's lock, under which the author may have added columns, is
  * released only after that, so it is known here. Its line pointer has passed
  * PAGE-2 and PAGE-3.
@@ -521,7 +519,7 @@ check_overflow_slots(Check *check)
 }
 
 /*
- * Checks PAGE-10: a page that the visibility map marks all-visible has the
+ * Checks VMAP-1: a page that the visibility map marks all-visible has the
  * flag in its header and no dead items. If the map does not mark it, the flag
  * says nothing.
  */
@@ -534,14 +532,14 @@ check_all_visible(Check *check)
 	if (!check->map_bit)
 		return;
 	if (!PageIsAllVisible(page))
-		fault(check, "PAGE-10", 0, "the visibility map marks the page all-visible, but the page "
+		fault(check, "VMAP-1", 0, "the visibility map marks the page all-visible, but the page "
 			  "header does not");
 	for (OffsetNumber off = FirstOffsetNumber; off <= PageGetMaxOffsetNumber(page); off++)
 	{
 		ItemId		lp = PageGetItemId(page, off);
 
 		if (ItemIdIsUsed(lp) && (!ItemIdIsNormal(lp) || !ZH_LIVE(zheader_get(zpage_row(page, lp)))))
-			fault(check, "PAGE-10", off, "a dead item on a page that the visibility map marks "
+			fault(check, "VMAP-1", off, "a dead item on a page that the visibility map marks "
 				  "all-visible");
 	}
 }
@@ -558,7 +556,7 @@ check_page(Check *check)
 		return;
 	if (!zpage_is_valid(page))
 	{
-		fault(check, "PAGE-0", 0, "the page is neither new nor a zheap page: %s",
+		fault(check, "PAGE-1", 0, "the page is neither new nor a zheap page: %s",
 			  zpage_fault(page));
 		return;
 	}

@@ -20,16 +20,15 @@
  *			fault is reported with block and item of the table, all others with
  *			those of the index.
  *	INDEX-2	The line pointer that an entry names is in use.
- *	INDEX-3	The entries of the leaf level are in ascending order of key and TID,
- *			without duplicates, and none is above its page's high key.
+ *	INDEX-3	The entries of the leaf level have one TID each (ZBTREE-2) and are
+ *			in ascending order of key and TID, without duplicates, and none is
+ *			above its page's high key.
  *	INDEX-4	A live row has ZH_STALE_KEYS if it has an entry whose key none of
- *			its versions has.
- *	INDEX-5	No entry has more than one TID (ZBTREE-2).
+ *			its versions has, or one with the key of the newest version whose
+ *			plain columns do not have its bytes (ZBTREE-7).
  *	INDEX-6	An entry that is marked dead has the key of no version that a
  *			snapshot can need which is taken now. Older ones, to which the
  *			bound of the marks does not apply, may need it (MARK-1).
- *	INDEX-7	If a live row lacks ZH_STALE_KEYS, the plain columns of the entry
- *			with its key have the bytes of the newest version (ZBTREE-7).
  *	E	The check of the page raised an error, whose message is the detail.
  *
  * Locks: AccessShareLock on table and index; share locks of a leaf page, then
@@ -115,7 +114,7 @@ check_rows(IndexCheck *check)
 			break;
 		missing = zjudge_row(check->judge, off);
 		if (missing.found)
-			/* BUILD-5, ZBTREE-6, ZBTREE-8, ZBTREE-10 */
+			/* BUILD-5, ZBTREE-6, ZBTREE-8 */
 			fault(check, "INDEX-1", off, missing.newest ? "the row has no entry in the index"
 				  : "an older version of the row, which a snapshot can need, has no entry in the "
 				  "index");
@@ -168,7 +167,7 @@ compare_tuples(Relation index, IndexTuple a, IndexTuple b)
 }
 
 /*
- * Checks an entry's form (INDEX-5) and its place in the order (INDEX-3).
+ * Checks an entry's form and its place in the order (INDEX-3).
  * Returns false if the form is wrong; then the entry cannot be judged.
  */
 static bool
@@ -180,7 +179,7 @@ check_order(IndexCheck *check, OffsetNumber off, IndexTuple entry, IndexTuple be
 	if (BTreeTupleIsPivot(entry) || BTreeTupleIsPosting(entry))
 	{
 		/* ZBTREE-2 */
-		fault(check, "INDEX-5", off, "the entry does not hold exactly one TID");
+		fault(check, "INDEX-3", off, "the entry does not hold exactly one TID");
 		return false;
 	}
 	if (before != NULL && (result = compare_tuples(check->judge->index, before, entry)) >= 0)
@@ -241,7 +240,7 @@ is_marked_wrongly(ZIndexJudge *judge, IndexTuple entry)
 	return dead && state == ZENTRY_NEEDED;
 }
 
-/* Judges one entry (INDEX-2, INDEX-4, INDEX-6, INDEX-7) and counts it. */
+/* Judges one entry (INDEX-2, INDEX-4, INDEX-6) and counts it. */
 static void
 check_entry(IndexCheck *check, OffsetNumber off, IndexTuple entry, bool dead)
 {
@@ -249,7 +248,7 @@ check_entry(IndexCheck *check, OffsetNumber off, IndexTuple entry, bool dead)
 	BlockNumber block = ItemPointerGetBlockNumberNoCheck(&entry->t_tid);
 	OffsetNumber item = ItemPointerGetOffsetNumberNoCheck(&entry->t_tid);
 
-	Assert(!BTreeTupleIsPivot(entry) && !BTreeTupleIsPosting(entry));	/* INDEX-5 */
+	Assert(!BTreeTupleIsPivot(entry) && !BTreeTupleIsPosting(entry));	/* INDEX-3 */
 	if (state != ZENTRY_NEEDED && state != ZENTRY_STALE)
 		state = judge_locked(check->judge, entry, &dead);
 	check->entries++;
@@ -263,7 +262,7 @@ check_entry(IndexCheck *check, OffsetNumber off, IndexTuple entry, bool dead)
 			  "row is not marked as one with stale entries", block, item);
 	else if (state == ZENTRY_DIFFERENT)
 		/* ZBTREE-7, ZBTREE-14 */
-		fault(check, "INDEX-7", off, "the entry of (%u,%u) has the row's key, but not its bytes, "
+		fault(check, "INDEX-4", off, "the entry of (%u,%u) has the row's key, but not its bytes, "
 			  "and the row is not marked as one with stale entries", block, item);
 	else if (state == ZENTRY_NEEDED && dead && is_marked_wrongly(check->judge, entry))
 		/* MARK-1 */

@@ -16,7 +16,7 @@ typedef enum ZEntryState
 								 * ZH_STALE_KEYS */
 	ZENTRY_DIFFERENT,			/* the newest version has its key but other
 								 * bytes, and the row lacks ZH_STALE_KEYS
-								 * (INDEX-7) */
+								 * (INDEX-4) */
 	ZENTRY_UNTOLD,				/* no such version, but the live row lacks
 								 * ZH_STALE_KEYS (INDEX-4) */
 	ZENTRY_NO_ROW				/* the line pointer is unused or does not

@@ -2,7 +2,7 @@
  * page/zpage.c - the table page: accessors and the mutators of rows and slots.
  *
  * Owns the page layout of zpage.h, together with zpage_prune.c, which removes
- * rows, and zpage_check.c, which tests the invariants PAGE-1 to PAGE-5 and
+ * rows, and zpage_check.c, which tests the invariants PAGE-1 to PAGE-3 and
  * PAGE-7. Called by change/, rollback/, dml/ and vacuum/ with the page locked
  * exclusively, or on a private copy. Takes no locks, writes no WAL and no
  * undo. Mutators run inside critical sections and raise no errors. Only
@@ -15,13 +15,9 @@
  *	slack 255 ..		last byte = 255, the two bytes before it = slack,
  *						native order
  *
- * Further invariants of this file:
+ * Further invariant:
  *	ROOM-1	A room never shrinks here: only ZPRUNE_CUT and the removal of the
  *		row give room back. So the undo of the last author always fits.
- *	ROOM-2	After every call pd_lower and pd_upper are the exact bounds of the
- *			hole.
- *	ROOM-3	ZH_SLACK on the page describes the room on the page; that bit of a
- *		header that a caller passes is ignored.
  */
 #include "postgres.h"
 
@@ -214,7 +210,10 @@ zpage_replace_fits(Page page, OffsetNumber off, Size len)
 		len <= (Size) zpage_hole(page);
 }
 
-/* Notes the difference between room and length in the row (ROOM-3). */
+/*
+ * Notes the difference between room and length in the row. ZH_SLACK of the
+ * header that a caller has passed is ignored: it describes another room.
+ */
 static void
 note_slack(char *row, int room, int len)
 {
@@ -236,7 +235,7 @@ note_slack(char *row, int room, int len)
 		}
 	}
 	zheader_set(row, h);
-	Assert(zpage_length_in_room(row, room) == len); /* ROOM-3 */
+	Assert(zpage_length_in_room(row, room) == len);
 }
 
 /*
@@ -366,7 +365,7 @@ zpage_grow_slots(Page page, int n)
 	OffsetNumber max = PageGetMaxOffsetNumber(page);
 
 	Assert(zpage_can_grow_slots(page, n));
-	Assert(!zpage_has_overflow(page));	/* PAGE-8 */
+	Assert(!zpage_has_overflow(page));	/* whose slots have the next numbers */
 
 	memmove((char *) page + ph->pd_upper - shift, (char *) page + ph->pd_upper,
 			ph->pd_special - ph->pd_upper);
@@ -387,7 +386,7 @@ zpage_grow_slots(Page page, int n)
 /*
  * Returns true if the line pointer at off has a row of the insertion that rec
  * describes, in the chain of slot slotno. If rec is open, only a row whose
- * header names the slot is one of them (RANGE-3 in dml/).
+ * header names the slot is one of them (RANGE-1 in dml/).
  */
 static bool
 was_inserted(Page page, int slotno, const ZuRecord *rec, OffsetNumber off)

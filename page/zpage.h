@@ -24,39 +24,33 @@
  *	LP_DEAD		visible to no snapshot; index entries may point here; lp_off =
  *				lp_len = 0
  *
- * Invariants (zpage_check tests PAGE-1 to PAGE-5 and PAGE-7, monitor/ PAGE-6):
- *	PAGE-1	pd_lower, pd_upper and pd_special are consistent; the special space
- *		takes 16 + 16 * nslots bytes, with nslots >= 1. The seal is
- *		ZPAGE_VERSION + pd_upper, and pd_prune_xid is 0. Functions of heap that
- *		are applied to a zheap page break one of the latter (zpage_fault).
+ * Invariants (zpage_check tests PAGE-1 to PAGE-3 and PAGE-7, zundo.check these
+ * and PAGE-6):
+ *	PAGE-1	A page is new (all zero), or pd_lower and pd_upper are the exact
+ *		bounds of the hole; there are at most ZHEAP_MAX_OFFSET line pointers,
+ *		and the special space takes 16 + 16 * nslots bytes, with nslots >= 1.
+ *		The seal is ZPAGE_VERSION + pd_upper, and pd_prune_xid is 0. Functions
+ *		of heap that are applied to a zheap page break one of the latter
+ *		(zpage_fault).
  *	PAGE-2	Every LP_NORMAL item lies inside [pd_upper, pd_special), and no two
  *		of them overlap.
  *	PAGE-3	In a row's header the slot is at most nslots_total, and the lock
  *		tag at most nslots, the number of inline slots; the row's length (room
- *		- slack) is at least that of header and bitmap.
- *	PAGE-4	A stub's slot is between 1 and nslots_total, and its state is
- *		ZSTATE_DELETED or ZSTATE_MOVED.
- *	PAGE-5	There are at most ZHEAP_MAX_OFFSET line pointers.
+ *		- slack) is at least that of header and bitmap. A stub's slot is
+ *		between 1 and nslots_total, and its state is ZSTATE_DELETED or
+ *		ZSTATE_MOVED.
  *	PAGE-6	A row in state deleted or moved has its bytes unless its deleter is
- *		known to have committed.
+ *		known to have committed (prune_action in dml/zprune.c).
  *	PAGE-7	A slot's xid is 0 if and only if its pointer is 0.
- *	PAGE-8	While a page has an overflow page, the number of its inline slots
- *		does not change.
  *	PAGE-9	When a slot became one that holds only locks, it was free, or its
- *		owner had changed no row by it. So it does not affect the visibility of
- *		rows. Not asserted: the slot's former contents are gone when it holds
- *		locks; sql and isolation tests compare with heap.
- *	PAGE-10	A page whose bit in the visibility map is set (mvcc/zvismap.c) has
- *		PD_ALL_VISIBLE. All its rows are live and were last changed before
- *		`oldest`, and no other line pointer is in use. Row locks do not matter.
- *		The flag without the bit has no meaning; it is read only to decide
- *		whether the bit may have to be cleared (VMAP-3).
+ *		owner had changed no row by it. So rows that name it are visible to
+ *		all, before and afterwards, and readers of versions treat it as unused
+ *		(zslots_copy).
  *
  * A slot number above the number of slots means "visible to all", since an
  * overflow page is detached only when all its slots are older than `oldest`.
- * The trailer records that there was one. PAGE-3 and PAGE-4 refer to
- * nslots_total, which is the number of slots if there never was an overflow
- * page, ZPAGE_MAX_SLOTS else.
+ * The trailer records that there was one. In PAGE-3 nslots_total is the number
+ * of slots if there never was an overflow page, ZPAGE_MAX_SLOTS else.
  */
 #ifndef ZUNDO_ZPAGE_H
 #define ZUNDO_ZPAGE_H
@@ -364,7 +358,7 @@ zpage_item_ok(Page page, OffsetNumber off)
 }
 
 /*
- * zpage_rows_ok: returns true if PAGE-1, PAGE-5 and PAGE-2 hold as far as
+ * zpage_rows_ok: returns true if PAGE-1 and PAGE-2 hold as far as
  * copying and moving the rows requires. The page may have any contents.
  */
 extern bool zpage_rows_ok(Page page);
@@ -446,7 +440,7 @@ extern void zpage_grow_slots(Page page, int n);
  *
  * - DELETE, MOVE: the row gets its old header.
  *
- * - LOCK: if rec is open, no row has the tag of the slot afterwards (TAG-4 in
+ * - LOCK: if rec is open, no row has the tag of the slot afterwards (TAG-2 in
  * dml/). Otherwise nothing changes.
  *
  * Returns false, with the page unchanged, if the record does not fit the page,
@@ -507,7 +501,7 @@ extern int	zpage_gain(Page page, const ZPruneItem *items, int nitems);
 extern int	zpage_space_after(Page page, const ZPruneItem *items, int nitems, OffsetNumber *off);
 
 /*
- * zpage_check: tests PAGE-1 to PAGE-5 and PAGE-7, calls report for each fault
+ * zpage_check: tests PAGE-1 to PAGE-3 and PAGE-7, calls report for each fault
  * and returns their number. nslots_total is explained at the top of this file.
  * The page may have any contents.
  */

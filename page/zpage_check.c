@@ -1,7 +1,7 @@
 /*
  * page/zpage_check.c - tests the invariants of a page.
  *
- * Owns the tests of PAGE-1 to PAGE-5 and PAGE-7 of zpage.h; PAGE-6 depends on
+ * Owns the tests of PAGE-1 to PAGE-3 and PAGE-7 of zpage.h; PAGE-6 depends on
  * the states of transactions and is tested by monitor/. Called by zundo.check,
  * by assertions and by the unit tests, on a locked page or a copy. The page
  * may have any contents. Reads nothing else, raises no errors, has no crash
@@ -34,7 +34,7 @@ typedef struct Extent
 			(st)->report((st)->arg, invariant, off, __VA_ARGS__); \
 	} while (0)
 
-/* Tests PAGE-1 and PAGE-5. Returns false if line pointers are not safe. */
+/* Tests PAGE-1. Returns false if line pointers are not safe. */
 static bool
 check_frame(CheckState *st)
 {
@@ -53,7 +53,7 @@ check_frame(CheckState *st)
 	nlines = (ph->pd_lower - SizeOfPageHeaderData) / sizeof(ItemIdData);
 	if (nlines > ZHEAP_MAX_OFFSET)
 	{
-		FAULT(st, "PAGE-5", InvalidOffsetNumber, "%d line pointers, at most %d are allowed",
+		FAULT(st, "PAGE-1", InvalidOffsetNumber, "%d line pointers, at most %d are allowed",
 			  nlines, ZHEAP_MAX_OFFSET);
 		return false;
 	}
@@ -89,7 +89,7 @@ check_row(CheckState *st, OffsetNumber off)
 			  ZH_NATTS(h), (h & ZH_NULLS) ? " and a null bitmap" : "");
 }
 
-/* Tests PAGE-4 for the stub at off. */
+/* Tests PAGE-3 for the stub at off. */
 static void
 check_stub(CheckState *st, OffsetNumber off)
 {
@@ -98,9 +98,9 @@ check_stub(CheckState *st, OffsetNumber off)
 	int			state = ItemIdGetLength(lp);
 
 	if (slotno < 1 || slotno > st->nslots_total)
-		FAULT(st, "PAGE-4", off, "stub names slot %d, the page has %d", slotno, st->nslots_total);
+		FAULT(st, "PAGE-3", off, "stub names slot %d, the page has %d", slotno, st->nslots_total);
 	if (state != ZSTATE_DELETED && state != ZSTATE_MOVED)
-		FAULT(st, "PAGE-4", off, "stub has state %d", state);
+		FAULT(st, "PAGE-3", off, "stub has state %d", state);
 }
 
 /* Orders extents by their starts, for qsort. */
@@ -110,7 +110,7 @@ compare_extents(const void *a, const void *b)
 	return ((const Extent *) a)->start - ((const Extent *) b)->start;
 }
 
-/* Tests PAGE-2, PAGE-3 and PAGE-4 for every line pointer. */
+/* Tests PAGE-2 and PAGE-3 for every line pointer. */
 static void
 check_lines(CheckState *st)
 {

@@ -88,12 +88,12 @@ zpage_compact(Page page)
 	}
 	Assert(upper >= ph->pd_upper);
 	zpage_set_upper(page, upper);
-	Assert(total_room(page) == ph->pd_special - ph->pd_upper);	/* ROOM-2 */
+	Assert(total_room(page) == ph->pd_special - ph->pd_upper);	/* PAGE-1 */
 }
 
 /*
  * Removes the bytes of a deleted or moved row; its slot and state stay in the
- * line pointer (PAGE-4).
+ * line pointer (PAGE-3).
  */
 static void
 make_stub(Page page, ItemId lp)

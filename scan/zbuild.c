@@ -676,7 +676,7 @@ zheap_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *inf
 
 	/*
 	 * The caller may have changed what the relcache entry says, and the entry
-	 * may have been rebuilt meanwhile (ZBTREE-1).
+	 * may have been rebuilt meanwhile (build in zbtree/zbtree.c).
 	 */
 	index->rd_rel->relam = am;
 	return feeder.live;

@@ -179,7 +179,7 @@ note_passed(ZIndexFetch *fetch, ItemPointer tid, Snapshot snapshot, int fetched,
  * until there is none. A row whose version has another key than the zbtree
  * entry is not reported as dead. If an old snapshot comes to many such
  * entries, their rows are remembered, so as not to read their undo for each
- * entry (ZBTREE-18).
+ * entry (zbtree/passed.c).
  */
 bool
 zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot snapshot,
@@ -201,7 +201,7 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 	if (fetch->expect.passed != NULL && fetch->expect.entry != NULL &&
 		zpassed_by(&fetch->expect, tid))
 	{
-		Assert(IsMVCCSnapshot(snapshot));	/* ZBTREE-18 */
+		Assert(IsMVCCSnapshot(snapshot));
 		if (all_dead != NULL)
 			*all_dead = false;
 		fetch->expect.missed = all_dead != NULL;
@@ -676,7 +676,7 @@ typedef struct KeyJudge
  * Prepares to judge the entries of a zbtree index, and pins their leaf page,
  * which the index AM has locked exclusively. For another access method returns
  * a judge without a leaf. Old snapshots may need an entry that is marked as
- * dead, so none is known to be deletable (MARK-5).
+ * dead, so none is known to be deletable (ZBTREE-8).
  */
 static KeyJudge
 judge_begin(Relation rel, TM_IndexDeleteOp *delstate)
@@ -704,9 +704,9 @@ judge_begin(Relation rel, TM_IndexDeleteOp *delstate)
 
 /*
  * Releases the resources of judge_begin. Clears the marks of the entries that
- * stay, because nbtree expects that no marked entry is left after this
- * (MARK-5). If no entry is to be deleted, sets delstate->bottomup, because
- * nbtree expects this result only of bottom-up deletion.
+ * stay, because nbtree expects that no marked entry is left after this. If no
+ * entry is to be deleted, sets delstate->bottomup, because nbtree expects this
+ * result only of bottom-up deletion.
  */
 static void
 judge_end(KeyJudge *judge, TM_IndexDeleteOp *delstate, int ndeletable)
@@ -727,7 +727,7 @@ judge_end(KeyJudge *judge, TM_IndexDeleteOp *delstate, int ndeletable)
 	if (n > 0)
 		zbtree_clear_marks(delstate->irel, judge->leafbuf, offsets, n);
 	for (int i = 0; i < n; i++)
-		Assert(!ItemIdIsDead(PageGetItemId(judge->leaf, offsets[i])));	/* MARK-5 */
+		Assert(!ItemIdIsDead(PageGetItemId(judge->leaf, offsets[i])));
 	if (ndeletable == 0)
 		delstate->bottomup = true;
 	pfree(offsets);
@@ -739,8 +739,8 @@ judge_end(KeyJudge *judge, TM_IndexDeleteOp *delstate, int ndeletable)
 /*
  * Marks as deletable those of the n entries, all of live rows in buf's block,
  * whose key is in no version that a snapshot may need (ZBTREE-8). They do not
- * count as dead rows any more (ZBTREE-17). Returns the index bytes that become
- * free. No table page is locked.
+ * count as dead rows any more (add_keys in dml/zupdate.c). Returns the index
+ * bytes that become free. No table page is locked.
  */
 static int
 judge_keys(KeyJudge *judge, TM_IndexDeleteOp *delstate, Buffer buf, const int *entries, int n,

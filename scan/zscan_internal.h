@@ -213,7 +213,7 @@ extern void zsample_fill_callbacks(TableAmRoutine *routine);
 
 /*
  * zbuild_is_btree: returns whether nbtree's code builds the index. It sets
- * relam to that of btree meanwhile (ZBTREE-1).
+ * relam to that of btree meanwhile.
  */
 extern bool zbuild_is_btree(Relation index);
 

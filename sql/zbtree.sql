@@ -1,5 +1,5 @@
 -- The index access method zbtree: builds, scans, operator classes, what it refuses
--- (ZBTREE-1 to ZBTREE-3).
+-- (ZBTREE-2, ZBTREE-3).
 SET client_min_messages = warning;
 -- its operator families have the same names as those of btree, and as many functions, but for equalimage (ZBTREE-2)
 WITH am AS (SELECT (SELECT oid FROM pg_am WHERE amname = 'btree') AS b, (SELECT oid FROM pg_am WHERE amname = 'zbtree') AS z)

@@ -1,4 +1,4 @@
--- zbtree refuses operator classes that compare bytes where a collation is not deterministic (ZBTREE-11); needs ICU
+-- zbtree refuses operator classes that compare bytes where a collation is not deterministic; needs ICU
 -- 16 has the collation unicode also without ICU
 SELECT count(*) = 0 AS no_icu FROM pg_collation WHERE collname = 'en-x-icu' \gset
 \if :no_icu

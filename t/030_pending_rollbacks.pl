@@ -1,6 +1,6 @@
 # Readers do not wait for rollbacks that are pending (VIS-4), and pending
 # rollbacks are completed in the end (discard/README.md).
-# Rules: CHAIN-4, ROW-1, ROW-2, UNDO-6, UNDO-16.
+# Rules: CHAIN-4, ROW-1, UNDO-6, UNDO-16.
 use strict;
 use warnings;
 use Test::More;
@@ -69,7 +69,7 @@ is($node->safe_psql('postgres', 'SELECT sum(n), sum(id) FILTER (WHERE n = 1) FRO
 sound($node, 'pushed', 'pushed');
 
 # Rows of an aborted transaction that has added columns are no fault of the table, nor
-# are they if columns of other types have taken the place (ROW-1, ROW-2).
+# are they if columns of other types have taken the place (ROW-1).
 $node->safe_psql(
 	'postgres', q{
 	CREATE TABLE wider (id int PRIMARY KEY, n int) USING zheap;

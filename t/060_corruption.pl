@@ -1,7 +1,6 @@
 # Damaged pages and damaged undo raise errors that name the place, and never
 # crash the server. Other rows stay readable.
-# Rules: PAGE-0, PAGE-2, PAGE-3, PAGE-4, PAGE-10, CHAIN-1, CHAIN-7, ROW-2,
-# TUPLE-3, UNDO-4.
+# Rules: PAGE-1, PAGE-2, PAGE-3, VMAP-1, CHAIN-1, CHAIN-7, ROW-1, TUPLE-3, UNDO-4.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -87,7 +87,7 @@ is(sql(q{SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(*) 
 sql(q{SET enable_seqscan = off; UPDATE s SET d = -1 WHERE n = 7});
 is(sql(q{SELECT min(n), max(n), count(*) = (SELECT count(*) FROM s WHERE n + 0 = 7) FROM s WHERE d = -1}), '7|7|t', 'an update finds its rows, once each');
 
-# a snapshot that is older than changes, so that scans remember rows (ZBTREE-18); a cursor
+# a snapshot that is older than changes, so that scans remember rows; a cursor
 # that turns
 ask($old, q{SET test.index_only = off; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM s; SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET enable_indexonlyscan = off});
 ask($old, q{DECLARE c SCROLL CURSOR FOR SELECT n, t FROM s WHERE n < 3 ORDER BY n DESC, t});

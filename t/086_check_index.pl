@@ -1,4 +1,4 @@
-# zundo.check_index (INDEX-1 to INDEX-7 in monitor/index_check.c),
+# zundo.check_index (INDEX-1 to INDEX-6 in monitor/index_check.c),
 # zundo.index_entries and zundo.index_items: no row for sound indexes, also
 # beside writers, and one row for each fault.
 use strict;
@@ -182,12 +182,12 @@ damaged('a needed entry marked as dead (INDEX-6)', sub {
 		my ($page) = @_;
 		substr($page, 20 + 4 * 5, 4) = pack('L<', unpack('L<', substr($page, 20 + 4 * 5, 4)) | (3 << 15));
 		return $page; }, "1|5|INDEX-6|the entry of (0,5) is marked as dead, but a new snapshot needs it");
-damaged('an entry of several TIDs (INDEX-5)', sub {
+damaged('an entry of several TIDs (INDEX-3)', sub {
 		my ($page) = @_;
 		my $place = entry_at($page, 100);
 		substr($page, $place + 6, 2) = pack('S<', unpack('S<', substr($page, $place + 6, 2)) | 0x2000);
 		substr($page, $place + 4, 2) = pack('S<', 0x2000 | 2);
-		return $page; }, "0||E|an entry of index \"e_a\" holds several TIDs It is item 100 of block 1.\n1|100|INDEX-5|the entry does not hold exactly one TID");
+		return $page; }, "0||E|an entry of index \"e_a\" holds several TIDs It is item 100 of block 1.\n1|100|INDEX-3|the entry does not hold exactly one TID");
 sql('REINDEX INDEX e_a');
 # the last key of a leaf page is one of a page further to the right
 sql('INSERT INTO e SELECT g FROM generate_series(2000, 3000) g');
@@ -250,10 +250,10 @@ is(sql(q{SET test.late = on; SELECT invariant, detail, current_user = 'postgres'
 # an entry with the row's key and another included value
 sql('DROP INDEX e_a, e_late; ALTER TABLE e ADD b int; UPDATE e SET b = abs(a); CREATE INDEX e_a ON e USING zbtree (a) INCLUDE (b); VACUUM e');
 my $ninth = sql('SELECT ctid FROM e ORDER BY a, ctid OFFSET 8 LIMIT 1');
-damaged('another included value (INDEX-7)', sub {
+damaged('another included value (INDEX-4)', sub {
 		my ($page) = @_;
 		substr($page, entry_at($page, 9) + 12, 4) = pack('l<', -77);
-		return $page; }, "1|9|INDEX-7|the entry of $ninth has the row's key, but not its bytes, and the row is not marked as one with stale entries");
+		return $page; }, "1|9|INDEX-4|the entry of $ninth has the row's key, but not its bytes, and the row is not marked as one with stale entries");
 sql('UPDATE e SET b = b + 1');
 is(sql(q{SELECT * FROM zundo.check_index('e_a')}), '', 'the rows are marked now');
 sound($node, 'in the end', 's', 'e');

@@ -1,5 +1,5 @@
 # The worker deletes the entries of replaced keys from zbtree indexes without
-# VACUUM (ZBTREE-12, ZBTREE-13). It deletes no entry that a snapshot needs, and
+# VACUUM (ZBTREE-8). It deletes no entry that a snapshot needs, and
 # never waits for a lock of another session.
 use strict;
 use warnings;
@@ -67,7 +67,7 @@ ask($old, 'COMMIT');
 entries('p_a', 2000, 'the snapshot is gone');
 entries('other_a', 1, 'another table');
 
-# stale entries count as dead rows until they are deleted (ZBTREE-17)
+# stale entries count as dead rows until they are deleted
 sub counted
 {
 	my ($dead, $what) = @_;

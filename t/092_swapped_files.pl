@@ -65,7 +65,7 @@ fails($_, $heap_page, $_)
   'VACUUM z', 'VACUUM FULL z', 'ANALYZE z', 'SELECT * FROM z TABLESAMPLE SYSTEM (100)', q{SELECT * FROM z WHERE ctid = '(0,1)'},
   'SET enable_seqscan = off; SET enable_indexscan = off; SELECT * FROM z WHERE id IN (7, 8)', q{SELECT * FROM zundo.page_items('z', 0)};
 like($node->safe_psql('postgres', q{SELECT DISTINCT invariant, detail FROM zundo.check('z')}),
-	qr/^PAGE-0\|.*It is a page of a heap table\.$/, 'zundo.check');
+	qr/^PAGE-1\|.*It is a page of a heap table\.$/, 'zundo.check');
 $node->safe_psql('postgres', q{SELECT zundo_test_swap_files('z', 'h'), zundo_test_swap_files('z_pkey', 'h_pkey')});
 is($node->safe_psql('postgres', "$sums z UNION ALL $sums h"), "1000|500500\n1000|-500500", 'exchanged back');
 sound($node, 'exchanged back', 'z');

@@ -1,5 +1,5 @@
 # Scans mark entries of zbtree indexes that young snapshots do not need, and
-# pass over them (MARK-1 to MARK-5): nothing is hidden from a snapshot that
+# pass over them (MARK-1 to MARK-4): nothing is hidden from a snapshot that
 # needs it, when a row gets a key back, after a crash, on a standby and after
 # its promotion.
 # newest

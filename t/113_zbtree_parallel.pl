@@ -1,6 +1,6 @@
 # Scans of zbtree indexes by parallel workers, and parallel builds of them (from
 # 18 on; BUILD-5, BUILD-7), beside old snapshots and without: the answers are
-# those of heap and btree (ZBTREE-4, ZBTREE-10).
+# those of heap and btree (ZBTREE-4, BUILD-5).
 # long
 use strict;
 use warnings;

@@ -420,7 +420,7 @@ sub rebuild_twins
 	snapshot_of_twins($twins);
 	change_twins($twins, $one->()) for 1 .. 30;
 	$twins->{node}->safe_psql('postgres', $sql);
-	# ZBTREE-10: if only the newest versions were entered, unsound() would say which
+	# BUILD-5: if only the newest versions were entered, unsound() would say which
 	# entries the old snapshot needs, and it would not find its rows by their keys
 	compare_twins($twins, $what);
 	return;

@@ -13,7 +13,7 @@
  * Each input ends where its memory ends: the next page may not be accessed, so
  * a read past the end stops the server. So it is with what is written. The
  * input is in the file zundo_fuzz_input of the data directory, which stays.
- * Rules: RECORD-1, DELTA-3.
+ * Rules: RECORD-1, DELTA-1.
  */
 #include "unit.h"
 

@@ -5,8 +5,8 @@
  *
  * Compares a page with a simple model after each random step and returns the
  * number of comparisons; a mismatch is an ERROR.
- * Rules: PAGE-1, PAGE-2, PAGE-3, PAGE-4, PAGE-5, PAGE-7, ROOM-1, ROOM-2,
- * ROOM-3, PRUNE-1, RANGE-3, ROLLBACK-1, TAG-4.
+ * Rules: PAGE-1, PAGE-2, PAGE-3, PAGE-7, ROOM-1, PRUNE-1, RANGE-1, ROLLBACK-1,
+ * TAG-2.
  */
 #include "unit.h"
 
@@ -328,7 +328,7 @@ page_undo_insert(Model *m)
 
 /*
  * Undoes a LOCK record. If it is open, its slot's tag is removed from all rows
- * (TAG-4); otherwise nothing changes.
+ * (TAG-2); otherwise nothing changes.
  */
 static void
 page_undo_lock(Model *m)

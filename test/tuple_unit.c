@@ -5,10 +5,10 @@
  *	zundo_test_deltas(seed int, rounds int) returns bigint
  *
  * Each compares random cases with a simple model and returns their number; a
- * mismatch is an ERROR. Rules: TUPLE-1, TUPLE-2, TUPLE-3, TUPLE-4, TTS-1,
- * TTS-2, TTS-3, HEADER-1, HEADER-2, TOKEN-5 (rows); DELTA-1, DELTA-2, DELTA-3
- * (deltas); DECODE-4 (layouts). The tested bytes are in allocations of exactly
- * their size, so that a memory checker notices any read past them.
+ * mismatch is an ERROR. Rules: TUPLE-2, TUPLE-3, TUPLE-4, HEADER-1, TOKEN-5
+ * (rows); DELTA-1 (deltas); DECODE-4 (layouts). The tested bytes are in
+ * allocations of exactly their size, so that a memory checker notices any read
+ * past them.
  */
 #include "unit.h"
 

@@ -6,14 +6,11 @@
  * (zdelta_wal_apply and the other zdelta_wal_ functions). Pure functions: no
  * locks, no crash points.
  *
- * Invariants:
- *	DELTA-1	Runs are in ascending order and do not overlap.
- *	DELTA-2	A resized delta has exactly one run; any other delta changes no
- *			length.
- *	DELTA-3	Decoders read only [p, end) and write only dst[0, cap). For a delta
- *		that violates DELTA-1, DELTA-2 or these bounds they return NULL. Not
- *		asserted: a decoder may not fail on damage; test/tuple_unit.c gives it
- *		random bytes, and the sanitizers watch its reads.
+ * Invariant:
+ *	DELTA-1	Runs are in ascending order and do not overlap. A resized delta
+ *		has exactly one run; any other delta changes no length. Decoders read
+ *		only [p, end) and write only dst[0, cap), and return NULL for a delta
+ *		that violates this.
  */
 #include "postgres.h"
 
@@ -105,7 +102,7 @@ set_run(ZDelta *d, int i, Size off, Size oldlen, Size newlen)
 	d->run[i].newlen = (uint16) newlen;
 }
 
-/* Makes the one run between common prefix and suffix (DELTA-2). */
+/* Makes the one run between common prefix and suffix (DELTA-1). */
 static void
 compute_resized(const char *oldbytes, Size oldlen, const char *newbytes, Size newlen, ZDelta *d)
 {
@@ -184,7 +181,7 @@ static inline char
 delta_head(const ZDelta *d)
 {
 	Assert(d->nruns >= 0 && d->nruns <= ZDELTA_MAX_RUNS);
-	Assert(!d->resized || d->nruns == 1);	/* DELTA-2 */
+	Assert(!d->resized || d->nruns == 1);	/* DELTA-1 */
 	return (char) (d->nruns | (d->resized ? DELTA_RESIZED : 0));
 }
 
@@ -277,7 +274,7 @@ reader_bytes(DeltaReader *r, uint32 len)
 	return bytes;
 }
 
-/* Reads one run; returns false if it is not valid (DELTA-1, DELTA-3). */
+/* Reads one run; returns false if it is not valid (DELTA-1). */
 static bool
 reader_next(DeltaReader *r, PackedRun *run)
 {

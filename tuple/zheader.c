@@ -20,13 +20,9 @@
  *	28     external
  *	29-31  zero
  *
- * Invariants:
+ * Invariant:
  *	HEADER-1	A compact header has no lock hint, lock tag or slack bit: these
  *		describe the row's place on the page and not the version.
- *	HEADER-2	The short form is written only if the header that its reader
- *		will have (the base) has the same shape (attributes, nulls, external),
- *		and that shape is not 0. Not asserted: needs_long_form is the rule
- *		itself; test/tuple_unit.c reads back what was written.
  */
 #include "postgres.h"
 
@@ -47,7 +43,11 @@
 #define COMPACT_EXTERNAL	(UINT32_C(1) << 28)
 #define COMPACT_ZERO		(UINT32_C(7) << 29)
 
-/* Returns true if the compact form of h must contain its shape (HEADER-2). */
+/*
+ * Returns true if the compact form of h must contain its shape (attributes,
+ * nulls, external): unless the header that the reader will have, the base, has
+ * the same shape, other than 0.
+ */
 static inline bool
 needs_long_form(ZHeader h, ZHeader base)
 {

@@ -9,9 +9,6 @@
  * bytes, or virtual contents (row == NULL, all of tts_values set).
  *
  * Invariants:
- *	TTS-1	A slot with row == own depends on no memory outside tts_mcxt.
- *	TTS-2	tts_nvalid is reset to 0 whenever row changes, so that no value
- *		outlives its bytes.
  *	TOKEN-1	In a query xmin shows the token of the version: a function of its
  *		stored bytes behind the header (ztuple_token). They are rebuilt byte
  *		for byte wherever an older version is read, so every reader of the
@@ -20,8 +17,6 @@
  *	TOKEN-2	A slot shows the token of what was stored of its contents, also if
  *		it has the columns in another form: not toasted, or as an old row with
  *		fewer columns (ztts_stored).
- *	TTS-3	Scratch memory is replaced only before the first column of a row
- *		that may need it is deformed.
  */
 #include "postgres.h"
 
@@ -53,7 +48,7 @@ forget_author(ZHeapSlot *z)
 	z->relnumber = InvalidRelFileNumber;
 }
 
-/* Makes the slot show these bytes (TTS-2). */
+/* Makes the slot show these bytes. No value outlives the bytes before. */
 static inline void
 set_row(ZHeapSlot *z, const char *row, uint32 len)
 {
@@ -149,7 +144,8 @@ own_form_of_other(ZHeapSlot *z, Datum *values, const bool *isnull)
 
 /*
  * Returns scratch memory for the slot's present row, NULL if no column can
- * need any (TTS-3).
+ * need any. It is replaced only before the first column that may need it is
+ * deformed (TUPLE-4).
  */
 static char *
 get_scratch(ZHeapSlot *z)
@@ -166,7 +162,7 @@ get_scratch(ZHeapSlot *z)
 	{
 		char	   *scratch;
 
-		/* TTS-3 */
+		/* TUPLE-4 */
 		Assert(z->base.tts_nvalid == 0 || z->deform.scratch == NULL);
 		need = Max(need + need / 4, 256);
 		scratch = MemoryContextAllocHuge(z->base.tts_mcxt, need);
@@ -329,7 +325,7 @@ ztts_getsomeattrs(TupleTableSlot *slot, int natts)
 		elog(ERROR, "column %d requested of a virtual tuple with %d columns",
 			 natts, slot->tts_nvalid);
 
-	Assert(slot->tts_nvalid == 0 || z->deform.row == z->row);	/* TTS-2 */
+	Assert(slot->tts_nvalid == 0 || z->deform.row == z->row);
 	header = zheader_get(z->row);
 	present = Min(natts, ZH_NATTS(header));
 	if (slot->tts_nvalid == 0)
@@ -491,7 +487,7 @@ ztts_is_current_xact_tuple(TupleTableSlot *slot)
 
 /*
  * Copies borrowed bytes, or forms a row of virtual contents, so that the slot
- * depends on no memory but its own (TTS-1).
+ * depends on no memory but its own.
  */
 static void
 ztts_materialize(TupleTableSlot *slot)
@@ -506,7 +502,7 @@ ztts_materialize(TupleTableSlot *slot)
 	else if (z->row != z->own)
 		own_copy(z, z->row, z->len);
 	z->token = token;			/* of what has been stored */
-	Assert(GetMemoryChunkContext((char *) z->row) == slot->tts_mcxt);	/* TTS-1 */
+	Assert(GetMemoryChunkContext((char *) z->row) == slot->tts_mcxt);
 }
 
 /*

@@ -1,14 +1,12 @@
 /*
  * tuple/ztuple.c - forming rows from values, and values from rows.
  *
- * Owns the encoding of columns (layout in ztuple.h). Called by dml/ and ztts.c
- * (form), by ztts.c (deform), by dml/, zbtree/ and change/ (getattr). Functions
- * on memory only: no locks, no buffers, no crash points.
+ * Owns the encoding of columns (layout in ztuple.h): there is no padding, so
+ * the bytes of a column depend on its value and type only. Called by dml/ and
+ * ztts.c (form), by ztts.c (deform), by dml/, zbtree/ and change/ (getattr).
+ * Functions on memory only: no locks, no buffers, no crash points.
  *
  * Invariants:
- *	TUPLE-1	The bytes of a column depend on its value and type only, not on its
- *		position in the row: there is no padding. Not asserted:
- *		test/tuple_unit.c forms the same values at other places.
  *	TUPLE-2	A row holds no pointer into memory: expanded and indirect values are
  *		flattened before it is formed; external ones are on-disk TOAST pointers.
  *	TUPLE-3	Deforming reads the row's bytes only. A column that would reach

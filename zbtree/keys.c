@@ -187,7 +187,7 @@ typedef struct RowKey
 } RowKey;
 
 /*
- * Notes the old and the new key for the queue (ZBTREE-12), as far as they have
+ * Notes the old and the new key for the queue (queue.c), as far as they have
  * entries. The index contains that of the new key already, so nbtree has
  * checked that it is not too long.
  */

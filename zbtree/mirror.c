@@ -7,7 +7,14 @@
  * schema, without support function 4 (equalimage), which would allow nbtree to
  * store several TIDs in one index tuple (ZBTREE-2).
  *
- * Owns rule ZBTREE-5. No locks of its own, no crash points.
+ * CREATE EXTENSION mirrors only objects that came with the server, not members
+ * that users have added to the server's operator families: a member of the
+ * extension that depended on a user's object would be dropped by DROP ...
+ * CASCADE of that object, and the extension and all zheap tables with it.
+ * zundo.mirror_opclass creates the others, as objects that belong to no
+ * extension.
+ *
+ * No locks of its own, no crash points.
  */
 #include "postgres.h"
 
@@ -86,7 +93,7 @@ static const char commands[] =
  * Creates the missing parts of zbtree's counterpart of the family of this
  * btree operator class. Returns the number of commands that it ran. On entry
  * SPI is connected. CREATE EXTENSION skips the objects of users, because what
- * it creates is part of the extension (ZBTREE-5). Raises an error if the
+ * it creates is part of the extension. Raises an error if the
  * family cannot be read.
  */
 static int

@@ -8,8 +8,11 @@
  * same version each time. So the scan remembers the key of that version, and
  * fetches the row again only for an entry with this key.
  *
- * Owns rule ZBTREE-18; the remembered keys belong to the state of the table's
- * index fetch. No locks, no crash points.
+ * That holds for an MVCC snapshot. A serializable transaction remembers
+ * nothing, since its fetches are what the server learns of conflicts from; nor
+ * are keys remembered that are long or stored out of line. All is forgotten
+ * when the scan begins anew or returns to a mark. The remembered keys belong
+ * to the state of the table's index fetch. No locks, no crash points.
  */
 #include "postgres.h"
 
@@ -149,7 +152,7 @@ zpassed_note(ZExpectingFetch *fetch, ItemPointer tid, TupleTableSlot *slot)
 	IndexTuple	key = NULL;
 	bool		formed = true;
 
-	Assert(fetch->entry != NULL);	/* ZBTREE-18 */
+	Assert(fetch->entry != NULL);
 	if (passed == NULL)
 		passed = fetch->passed = MemoryContextAllocZero(GetMemoryChunkContext(fetch),
 														sizeof(ZPassed));

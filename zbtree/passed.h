@@ -9,7 +9,7 @@
 
 /*
  * zpassed_by: returns whether fetch->entry, of the row at tid, is known not to
- * belong to the version that the scan's snapshot sees (ZBTREE-18). Calls
+ * belong to the version that the scan's snapshot sees. Calls
  * comparison functions, so no buffer lock may be held.
  * zpassed_note: remembers the key of that version, which is in slot and is not
  * that of fetch->entry; slot is NULL if the snapshot sees no version. Does

@@ -8,8 +8,8 @@
  * deleted (zheap_index_delete_tuples in scan/), which decides by ZBTREE-8 as it
  * does when a leaf page is full.
  *
- * Owns rule ZBTREE-13. Locks: one leaf page at a time; WAL is nbtree's. No
- * crash points: entries that are not deleted stay until VACUUM deletes them.
+ * Locks: one leaf page at a time; WAL is nbtree's. No crash points: entries
+ * that are not deleted stay until VACUUM deletes them.
  */
 #include "postgres.h"
 
@@ -61,7 +61,7 @@ delete_unneeded(Relation index, Relation table, Buffer buf, const OffsetNumber *
 	TM_IndexDeleteOp op = {0};
 
 	Assert(n > 0 && n <= MAX_TOGETHER);
-	Assert(zc_buffer_exclusive(buf));	/* ZBTREE-13 */
+	Assert(zc_buffer_exclusive(buf));	/* ZBTREE-8 */
 	op.irel = index;
 	op.iblknum = BufferGetBlockNumber(buf);
 	op.bottomup = true;			/* else nbtree expects a deletable one */

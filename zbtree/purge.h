@@ -17,7 +17,7 @@
 
 /*
  * zbtree_purge: deletes those of the n entries from the index that are not
- * needed (ZBTREE-8, ZBTREE-13). Entries that the index does not contain are
+ * needed (ZBTREE-8). Entries that the index does not contain are
  * skipped. The caller holds RowExclusiveLock on table and index and no buffer
  * lock; undo is attached. Calls comparison functions. Raises the errors of
  * nbtree and of zheap_index_delete_tuples.

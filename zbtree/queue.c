@@ -8,8 +8,18 @@
  * ends, the session puts the entries that are stale then into the queue. The
  * worker of the database takes them out and deletes them (purge.c).
  *
- * Owns rule ZBTREE-12. Locks: one LWLock, under which no other lock is taken.
- * No crash points.
+ * Stale after a commit are the old keys, after an abort the new keys; both are
+ * queued at PREPARE, when the outcome is not known. A transaction that fills
+ * the session's memory for notes queues its old keys early and forgets the new
+ * ones. The worker takes items only after their transactions are before
+ * `oldest`: earlier it would find the entries needed, and would not look at
+ * them again.
+ *
+ * The queue is a hint. If an item is lost (no space, a crash, an error of the
+ * worker), its entry stays until VACUUM deletes it; a superfluous item costs
+ * one search.
+ *
+ * Locks: one LWLock, under which no other lock is taken. No crash points.
  */
 #include "postgres.h"
 
@@ -182,7 +192,7 @@ add(const ZQueuedKey *key)
 	memcpy(my.data + (Size) i * ZQUEUE_CHUNK + chunk->used, key, length);
 	chunk->used += length;
 	chunk->max_xid = Max(chunk->max_xid, key->xid);
-	Assert(key->xid != InvalidZXid && chunk->used <= ZQUEUE_CHUNK); /* ZBTREE-12 */
+	Assert(key->xid != InvalidZXid && chunk->used <= ZQUEUE_CHUNK);
 	return true;
 }
 
@@ -277,7 +287,7 @@ zkeyqueue_note(Relation index, Relation table, IndexTuple oldentry, IndexTuple n
 void
 zkeyqueue_at_xact_end(bool replaced, bool made)
 {
-	Assert(my.npairs == 0 || zu_my_transaction_start() != InvalidUndoPtr);	/* ZBTREE-12 */
+	Assert(my.npairs == 0 || zu_my_transaction_start() != InvalidUndoPtr);
 	hand_over(0, replaced, made);
 	Assert(my.npairs == 0);
 }

@@ -1,6 +1,6 @@
 /*
  * zbtree/queue.h - the queue in shared memory of index entries that may be
- * stale and that the worker is to look at (ZBTREE-12).
+ * stale and that the worker is to look at.
  */
 #ifndef ZUNDO_ZBTREE_QUEUE_H
 #define ZUNDO_ZBTREE_QUEUE_H

@@ -64,7 +64,7 @@ class_name(Relation index, int i)
  * Raises ERRCODE_FEATURE_NOT_SUPPORTED if a key column has a nondeterministic
  * collation and an operator class that compares bytes (text_pattern_ops and the
  * like). The equality operator of such a class takes values with different
- * bytes as equal, and a search of the index would miss them (ZBTREE-11). The
+ * bytes as equal, and a search of the index would miss them. The
  * server has the same check, but only for the OIDs of btree's classes.
  */
 static void
@@ -109,9 +109,11 @@ check_equalimage(Relation index)
 }
 
 /*
- * Builds the index as nbtree does. The sort in 15 and 17, and assertions in all
- * versions, compare the access method in the index's relcache entry with btree,
- * so the entry says btree during the build (ZBTREE-1).
+ * Builds the index as nbtree does. The sort in 15 and 17, and assertions in
+ * all versions, compare the access method in the index's relcache entry with
+ * btree, so the entry says btree during the build. It may be rebuilt meanwhile
+ * from the catalog, so zheap_index_build_range_scan ends by restoring what it
+ * found.
  */
 static IndexBuildResult *
 build(Relation table, Relation index, struct IndexInfo *info)
@@ -122,7 +124,7 @@ build(Relation table, Relation index, struct IndexInfo *info)
 	check_table(table, index);
 	check_collations(index);
 	check_equalimage(index);
-	Assert(am != BTREE_AM_OID); /* ZBTREE-1 */
+	Assert(am != BTREE_AM_OID);
 	Assert(!info->ii_Unique);
 	index->rd_rel->relam = BTREE_AM_OID;
 	PG_TRY();
@@ -141,7 +143,7 @@ build(Relation table, Relation index, struct IndexInfo *info)
 
 /*
  * Calls btinsert, whose assertions compare the access method in the relcache
- * entry with btree (ZBTREE-1).
+ * entry with btree.
  */
 static bool
 insert_as_btree(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation table,

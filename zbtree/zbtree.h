@@ -97,7 +97,7 @@ typedef struct ZKeyChange
 /*
  * zbtree_add_key: makes sure that the index has an entry for the new key of
  * the row, unless that equals the old key (ZBTREE-6). Notes both keys for the
- * queue (ZBTREE-12). Returns how many stale entries the index has more than
+ * queue. Returns how many stale entries the index has more than
  * before, if the transaction commits: 1, 0, or -1 if a stale entry counts
  * again. The caller holds RowExclusiveLock on table and index, and no buffer
  * lock. Calls comparison functions. Raises nbtree's errors.
