@@ -16,8 +16,7 @@
  *		alone until an image replaces it or it is made anew, each reader or
  *		change of its rows gets an error (zpage_mark_lost), and its overflow
  *		page stays. Without the mark it would pass for a page that is newer
- *		than its overflow page (OVERFLOW-4). Not asserted: it is damage, which
- *		replay itself looks for.
+ *		than its overflow page (OVERFLOW-4).
  */
 #include "postgres.h"
 

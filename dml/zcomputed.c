@@ -1,6 +1,6 @@
 /*
  * dml/zcomputed.c - whether an update changes what indexes with expressions or
- * predicates hold for the row (COMPUTED-1 to COMPUTED-4).
+ * predicates hold for the row (COMPUTED-1, COMPUTED-2).
  *
  * Expressions and predicates are evaluated on both rows, with no page locked,
  * since they run functions of the user. These may read and change zheap tables

@@ -1,7 +1,7 @@
 /*
  * dml/zdelete.c - deleting one row.
  *
- * The row's bytes stay until the deletion has committed (DML-6); zreclaim.c
+ * The row's bytes stay until the deletion has committed (PAGE-6); zreclaim.c
  * then tells the free space map that they can be given back.
  */
 #include "postgres.h"

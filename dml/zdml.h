@@ -116,7 +116,7 @@ extern void zheap_clear_stale(Relation rel, Buffer buf, const OffsetNumber *offs
 /*
  * zoverflow_release (dml/zoverflow_attach.c): takes the overflow page away
  * from the page in buf if every slot on it is older than `oldest`; WAL-logged.
- * On entry no pick of a slot of the page may be in use (OVERFLOW-2). Returns
+ * On entry no pick of a slot of the page may be in use. Returns
  * whether the page has no overflow page now.
  */
 extern bool zoverflow_release(Relation rel, Buffer buf);

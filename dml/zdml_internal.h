@@ -32,13 +32,13 @@ typedef struct ZWriter
 	bool		temp;			/* a temporary table: its undo is private */
 	bool		decoded;		/* the changes are logged for logical decoding
 								 * (DECODE-2) */
-	BlockNumber overflow;		/* overflow page reserved last (DML-7), which
-								 * may have been taken since; Invalid: none */
+	BlockNumber overflow;		/* overflow page reserved last, which may have
+								 * been taken since; Invalid: none */
 } ZWriter;
 
 /*
  * zwriter_begin: attaches undo, assigns the transaction ids and reserves undo.
- * A caller that may find nothing to write (DML-13) takes two steps:
+ * A caller that may find nothing to write (DML-1) takes two steps:
  * zwriter_open only attaches undo; zwriter_start, unless zwriter_started says
  * that it has been called, does the rest. No buffer lock may be held.
  *
@@ -77,7 +77,7 @@ extern void zwriter_reserve(const ZWriter *writer);
 
 /*
  * zwriter_reserve_overflow: reserves an overflow page for the writer's next
- * pick (DML-7). No buffer lock may be held. Errors: see zu_overflow_reserve.
+ * pick (DML-1). No buffer lock may be held. Errors: see zu_overflow_reserve.
  */
 static inline void
 zwriter_reserve_overflow(ZWriter *writer)
@@ -190,7 +190,7 @@ extern void zlock_put_inline(const ZWriter *writer, Buffer buf, const ZWalInline
 /*
  * zlocktag_lock: locks the row at off by giving it a lock tag, if this
  * (sub)transaction has an open LOCK record of this mode at the head of a chain
- * of the page (TAG-3). Returns whether it did. Changes and logs the page.
+ * of the page (TAG-2). Returns whether it did. Changes and logs the page.
  * zlocktag_opens: returns whether the LOCK record that is to be written for the
  * row at off, with this pick, may be open (TAG-2). On entry the page is
  * exclusively locked.
@@ -652,8 +652,9 @@ typedef enum ZIndexEffect
 extern ZIndexEffect zcolumns_effect(const ZUpdatedRow *row, const ZIndexColumns *columns);
 
 /*
- * zcolumns_answered: notes the result 'differing' of zcomputed_differ
- * (COMPUTED-5). reading is the value of columns->reading before that call.
+ * zcolumns_answered: notes the result 'differing' of zcomputed_differ, by
+ * which the index is evaluated for further updates. reading is the value of
+ * columns->reading before that call.
  */
 extern void zcolumns_answered(const ZUpdatedRow *row, const ZIndexColumns *columns,
 							  uint64 reading, int differing);

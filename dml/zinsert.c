@@ -88,7 +88,7 @@ insert_row(Relation rel, const char *formed, uint32 len, CommandId cid, ZcOption
 	copy_formed_row(row, formed, len);
 	zwriter_begin_change(&writer, rel, cid, (options & TABLE_INSERT_NO_LOGICAL) != 0);
 	zspace_insert_page(&writer, len, options, bistate, &place);
-	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);	/* DML-14 */
+	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);	/* VIS-7 */
 	block = BufferGetBlockNumber(place.buf);
 	zwriter_change(&writer, &change, ZWAL_INSERT, 1);
 	change.frozen = inserts_frozen(rel, options);
@@ -213,7 +213,7 @@ insert_page_of_rows(const ZWriter *writer, const ZNewRows *rows, int from, ZcOpt
 	zwriter_reserve(writer);
 	zspace_insert_page(writer, rows->len[from], options, bistate, &place);
 	if (!special->rewrites)
-		CheckForSerializableConflictIn(writer->rel, NULL, InvalidBlockNumber);	/* DML-14 */
+		CheckForSerializableConflictIn(writer->rel, NULL, InvalidBlockNumber);	/* VIS-7 */
 	block = BufferGetBlockNumber(place.buf);
 	count = rows_that_fit(&place, rows, from, keep_free);
 	zwriter_change(writer, &change, ZWAL_MULTI_INSERT, 1);

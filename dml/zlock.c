@@ -580,7 +580,7 @@ lock_attempt(ZWriter *writer, LockSearch *search, bool *done)
 		zrow_ask(&wish, &state);	/* before our lock answers for the row */
 	if (zwriter_started(writer))
 		return lock_found(writer, search, &wish, &state, done);
-	/* only now is there something to write (DML-13) */
+	/* only now is there something to write (DML-1) */
 	UnlockReleaseBuffer(buf);
 	zwriter_start(writer);
 	*done = false;
@@ -629,7 +629,7 @@ zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlo
 
 		/*
 		 * leave the queue at the old place before joining one at the new
-		 * (DML-11)
+		 * (DML-1)
 		 */
 		if (search.have_tuple_lock && !ItemPointerEquals(&here, &search.tid))
 		{

@@ -15,19 +15,7 @@
  * Locks: the page's, exclusively to push, at least share to read; then undo
  * pages.
  *
- * Invariants (docs/locking.md has the reasons):
- *	LOCKLIST-1	the slot's xid and each record's 'hold' are the youngest locker
- *		named in the record or below it, so the slot is free, and the chain may
- *		be gone, only when all of these have ended.
- *	LOCKLIST-2	records are kept by undo's discard until 'hold' is behind the
- *		horizon (UNDO-7b). Not asserted: discard may run in another process at
- *		any time; isolation/specs/lock-move-old has a young locker of an old
- *		move.
- *	LOCKLIST-3	an entry is left out of the list only if its locker has ended,
- *		or its row has no bytes any more: then the row has moved again, and its
- *		locks with it, or the move to here was undone. Not asserted: whether a
- *		locker has ended may change between two questions;
- *		isolation/specs/lock-move looks for the waits.
+ * Rules: LOCK-3, LOCK-5 and LOCK-6 in docs/locking.md.
  */
 #include "postgres.h"
 
@@ -39,7 +27,7 @@
 #define MERGE_RECORDS 8
 
 /*
- * Collects in kept the entries of the chain that still matter (LOCKLIST-3).
+ * Collects in kept the entries of the chain that still matter (LOCK-5).
  * Returns false if there are too many. Entries that occur twice are kept once.
  */
 static bool
@@ -110,7 +98,7 @@ zlocklist_record(const ZWriter *writer, Buffer buf, const ZSlotPick *pick, ZLock
 	}
 	for (int i = 0; i < list->n; i++)
 		rec->hold = Max(rec->hold, ZLOCK_XID(list->entry[i]));
-	/* LOCKLIST-1, LOCK-6 */
+	/* LOCK-6 */
 	Assert(rec->prev == InvalidUndoPtr || rec->hold >= pick->hold);
 	rec->payload = (char *) list->entry;
 	rec->payload_len = list->n * sizeof(ZLockEntry);

@@ -73,7 +73,7 @@ head_on(const ZWriter *writer, Page page, BlockNumber block)
 
 /*
  * Returns true only if the row has no lock tag, or one by which no transaction
- * holds a lock, so that the row may get another tag (TAG-3). May return false
+ * holds a lock, so that the row may get another tag (TAG-2). May return false
  * for a tag that has no effect any more.
  */
 static bool

@@ -13,12 +13,12 @@
  * Crash points: "overflow-logged", "overflow-attached". Both pages change in
  * one WAL record, so neither points to a page that does not know of it.
  *
- * Invariants:
+ * Invariant:
  *	OVERFLOW-1	an overflow page is taken away only when every slot on it is
  *		older than `oldest`, or its table page does not point to it; so a slot
- *		number that is too large means "visible to all". Not asserted:
- *		is_settled is the test itself, with both pages locked.
- *	OVERFLOW-2	while a pick is in use, the page's overflow page stays.
+ *		number that is too large means "visible to all". It stays while
+ *		a pick is in use; while it is there, the number of inline slots does not
+ *		change.
  */
 #include "postgres.h"
 

@@ -10,7 +10,10 @@
  *
  * Locks the table page alone. Crash point: "covered-logged".
  *
- * Rules: RANGE-1 to RANGE-4 in dml/README.md.
+ * A command that inserts one row writes an ordinary record; one that inserts
+ * more writes one record for the first row, and one for each page.
+ *
+ * Rules: RANGE-1 and RANGE-2 in dml/README.md.
  */
 #include "postgres.h"
 
@@ -139,7 +142,7 @@ record_covers(const Range *range, OffsetNumber off)
  * comes before every change (zwriter_begin_change), and the page has been
  * noted for an eager rollback with the record. Changes of an aborted
  * subtransaction that are still on the page lie above the record, which is not
- * the head then. Looks for predicate locks with the page locked (DML-14).
+ * the head then. Looks for predicate locks with the page locked (VIS-7).
  */
 bool
 zrange_insert(Relation rel, const ZRangeRow *row, CommandId cid, BulkInsertState bistate,

@@ -5,7 +5,7 @@
  * Called by dml/ with the row's page exclusively locked, but for the wait.
  * After every wait the caller starts again at the page (DML-1): nothing learnt
  * before a wait is used after it. "Deleted" is concluded only from the row's
- * own state (DML-2).
+ * own state, never because no version of it was found.
  */
 #include "postgres.h"
 

@@ -635,7 +635,8 @@ zslot_use(const ZWriter *writer, ZChange *change, int i, Buffer buf, const ZSlot
 		Assert(may_push(p, pick));	/* DML-3 */
 		return;
 	}
-	Assert(zpage_trailer(p->page)->overflow == pick->overflow); /* OVERFLOW-2 */
+	Assert(zpage_trailer(p->page)->overflow == pick->overflow); /* it stays while a pick
+																 * is in use */
 	p->slot.in_overflow = true;
 	p->overflow_buf = zvis_overflow_lock(writer->rel, block, p->page, BUFFER_LOCK_EXCLUSIVE);
 	p->overflow = BufferGetPage(p->overflow_buf);

@@ -2,11 +2,12 @@
  * dml/zupdate.c - updating one row, in place or by moving it to a new TID.
  *
  * A row is updated in place, under its TID, if the new row fits and no index
- * needs a new entry. Two kinds of indexes do not count: an update in place adds
- * entries to zbtree indexes whose key changed (ZBTREE-6), and, from 16 on, has
- * the executor update block-summarizing indexes. Otherwise the row moves: it
- * gets a new TID and an entry in every index. Its header at the old TID, and
- * later a stub, says that it has moved; the MOVE record has the new TID.
+ * needs a new entry. Two kinds of indexes do not count: an update in place
+ * adds entries to zbtree indexes whose key changed (ZBTREE-6), and, from 16
+ * on, has the executor update block-summarizing indexes. Otherwise, where
+ * heap's update would not have been HOT either, the row moves: it gets a new
+ * TID and an entry in every index. Its header at the old TID, and later a
+ * stub, says that it has moved; the MOVE record has the new TID.
  *
  * Crash points: "computed-evaluated" (after index expressions were evaluated),
  * "row-counted", "keys-due" (the row has new keys, their index entries are not
@@ -185,7 +186,8 @@ acquire_for_update(RowChange *u, TupleTableSlot *slot, Snapshot snapshot, Snapsh
 		{
 			/*
 			 * Others hold more locks than a move can take along, so wait
-			 * until they have ended (DML-5).
+			 * until they have ended (LOCK-1). Decided after the slot is
+			 * picked, since picking may take the space that the row needed.
 			 */
 			u->must_move = true;
 			LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);

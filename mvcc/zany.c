@@ -6,31 +6,23 @@
  * (mvcc/zlevel.h). Rules, of which the first that applies decides:
  *	ANY-1	own versions made by the level's command (cid >= C) are skipped. If
  *			any was skipped, the version below the last of them is wanted; if
- *			that was an insertion, the inserted row. Not asserted: the answer
- *			is a walk over own records, and nothing else knows it; the
- *			isolation tests of triggers compare with heap.
+ *			that was an insertion, the inserted row.
  *	ANY-2	the version that this level locked with tuple_lock; not for a
- *			recheck of one row (EPQ). Not asserted: the server does not say
- *			which version it wants; the isolation tests compare with heap.
+ *			recheck of one row (EPQ).
  *	ANY-3	the version visible to the level's snapshot. For INSERT ... ON
  *			CONFLICT, which asks whether a repeatable snapshot sees the
  *			existing row, the newest committed or own one (ANY-3b). So for ON
  *			CONFLICT DO SELECT without a lock (19), whatever the snapshot: the
- *			version in conflict is wanted (ANY-3c). Not asserted: the server
- *			does not say which version it wants; the isolation tests compare
- *			with heap.
+ *			version in conflict is wanted (ANY-3c).
  *	ANY-4	the row of an own insertion at the bottom of the chain. If the row
  *			was inserted as visible to all (COPY FREEZE), into a file of our
- *			transaction, there is no record at the bottom. Not asserted: the
- *			server does not say which version it wants; t/013_apply_triggers
- *			compares with heap.
+ *			transaction, there is no record at the bottom (FROZEN-1 in dml/).
  *	ANY-5	the newest own or committed version, deleted or not. This is a
  *			guess, so it is given only to a scan of an index with SnapshotAny,
  *			as an extension may run: such a scan has found the row and takes
  *			any version. A fetch by TID, where a trigger, a recheck (EPQ) or
  *			the statement itself wants one version in particular, raises an
- *			error. Both cases are counted (zundo.stat_unclear_fetches). Not
- *			asserted: it is a guess, which is counted instead.
+ *			error. Both cases are counted (zundo.stat_unclear_fetches).
  *
  * Without a level (deferred triggers, COPY, logical replication) only ANY-4
  * and ANY-5 apply; but a fetch right after our last change of a row gets the
@@ -342,7 +334,7 @@ find_change(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, UndoPtr
 static void
 version_before(ZWalk *walk, ZVersion *version)
 {
-	Assert(walk->at_author && zxid_is_ours(walk->rec.xid)); /* HANDLE-2 */
+	Assert(walk->at_author && zxid_is_ours(walk->rec.xid)); /* HANDLE-1 */
 	zwalk_step_back(walk);
 	zversion_from_walk(version, walk, true);
 }

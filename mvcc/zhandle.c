@@ -7,7 +7,7 @@
  * that belongs to the event whose old one was fetched last. Called by zany.c
  * and zvis.c, by dml/ (rows), and by hooks.c at the ends of statements,
  * subtransactions and transactions. Nothing here is shared or outlives the
- * transaction. No locks, no crash points. Invariants HANDLE-1 to HANDLE-8 in
+ * transaction. No locks, no crash points. Invariants HANDLE-1, -3, -7 and -8 in
  * mvcc/README.md.
  */
 #include "postgres.h"

@@ -7,7 +7,8 @@
  * (whether there is a level, and whether its query only reads). Nothing here is
  * shared.
  *
- * Locks: none. Crash points: none. Invariant HANDLE-6 in mvcc/README.md.
+ * Locks: none. Crash points: none. Each level notes its own last change:
+ * nested queries (of index expressions, of triggers) have levels of their own.
  */
 #include "postgres.h"
 

@@ -22,7 +22,7 @@ typedef struct ZLevel
 
 	/*
 	 * The last change of this level whose old row the server will fetch, and
-	 * the TID of that row (HANDLE-6).
+	 * the TID of that row.
 	 */
 	UndoPtr		change;			/* InvalidUndoPtr = none */
 	bool		event;			/* an AFTER trigger's event may be queued for

@@ -285,7 +285,7 @@ add_change(Collector *c, int s, int off, const ZuRecord *rec, UndoPtr ptr)
  * Notes an insertion of rows, or a record that is accepted for its rows, in
  * slot s's chain. A walk over the versions of these rows ends there, so that
  * older records of the chain say nothing more of them: of open records, whose
- * ranges overlap, only the newest one counts for each row (RANGE-4 in dml/).
+ * ranges overlap, only the newest one counts for each row (RANGE-1 in dml/).
  */
 static void
 add_last_changes(Collector *c, int s, const ZuRecord *rec, UndoPtr ptr)

@@ -663,9 +663,10 @@ may_be_seen(const ZuRecord *rec, ZXid oldest)
 /*
  * zvis_lookup_author: See zvis.h. Fills xmin and cmin of the slot's version,
  * by the first record in the chain that concerns the row and can have been
- * seen. If there is none, they stay 0: the author is not known any more
- * (VIS-8). Takes no page lock of the table; the chain begins at the record
- * that the slot's version was read with.
+ * seen. If there is none, they stay 0: the author is not known any more.
+ * Called when cmin or cmax is read. The author of a record "as of X" is X.
+ * Takes no page lock of the table; the chain begins at the record that the
+ * slot's version was read with.
  */
 void
 zvis_lookup_author(ZHeapSlot *slot)

@@ -5,7 +5,7 @@
  * that an index entry's TID needs no visit of the table. The map is the
  * server's; the WAL records that change its bits are zundo's, on all versions.
  * VACUUM sets bits, and so do scans of statements that do not change the table
- * (VMAP-1, VMAP-5). A change of what is visible on a page clears its bit
+ * (VMAP-1). A change of what is visible on a page clears its bit
  * (VMAP-2).
  *
  * Locks: the table page exclusively, then the map's page.
@@ -36,8 +36,10 @@
  * Returns the map's page that has block's bit, pinned, or InvalidBuffer if
  * there is none, as after a copy of the table's file. A VACUUM may have made or
  * extended the map since the running statement began, and the session's cached
- * size of the map is updated between statements only (VMAP-4). So where that
- * size says that there is no page, the size is read from the file system.
+ * size of the map is updated between statements only. So where that size
+ * says that there is no page, the size is read from the file system. The map is
+ * not extended here: that takes a lock for which no process may wait while it
+ * holds a page's lock.
  */
 static Buffer
 pin_map(Relation rel, BlockNumber block)
@@ -285,10 +287,14 @@ may_write_image(Relation rel, Page page)
 }
 
 /*
- * Sets the bit of the page, which is locked exclusively, if VMAP-5 allows it:
- * the page is nearly full and shows all, which must be certain without reading
- * undo, so no slot may have changes of a transaction that is not before
- * `oldest`. Returns whether it has set the bit.
+ * Sets the bit of the page, which is locked exclusively, if the page shows all
+ * (VMAP-1), which must be certain without reading undo, so no slot may have
+ * changes of a transaction that is not before `oldest`. The page must be
+ * nearly full, as on heap, so that the next insertion does not clear the bit
+ * again. A page whose WAL record would cause a page image is left to VACUUM,
+ * but with data checksums or wal_log_hints, where a hint bit of heap would do
+ * so, too. A standby replays the record after the conflict that the advance of
+ * `oldest` has caused. Returns whether it has set the bit.
  */
 static bool
 mark_by_reader(Relation rel, Buffer buf, Buffer map)

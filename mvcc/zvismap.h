@@ -1,5 +1,5 @@
 /*
- * mvcc/zvismap.h - the visibility map of a table (VMAP-1 to VMAP-5 in
+ * mvcc/zvismap.h - the visibility map of a table (VMAP-1 to VMAP-3 in
  * dml/README.md).
  */
 #ifndef ZUNDO_ZVISMAP_H
@@ -33,10 +33,10 @@ extern void zvismap_clear(Relation rel, Buffer buf);
 extern bool zvismap_mark(Relation rel, Buffer buf, Buffer map);
 
 /*
- * zvismap_after_read: sets the bit of buf's page if VMAP-1 and VMAP-5 allow
- * it; WAL-logged. Called when a scan of a statement that does not change the
- * table has read the page, which is pinned and not locked. view is the scan's
- * copy of the page, or NULL if there is none. Extends no file.
+ * zvismap_after_read: sets the bit of buf's page if VMAP-1 allows it;
+ * WAL-logged. Called when a scan of a statement that does not change the table
+ * has read the page, which is pinned and not locked. view is the scan's copy
+ * of the page, or NULL if there is none. Extends no file.
  */
 extern void zvismap_after_read(Relation rel, Buffer buf, ZPageView *view);
 

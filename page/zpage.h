@@ -401,7 +401,7 @@ extern void zpage_set_header(Page page, OffsetNumber off, ZHeader h);
 
 /*
  * zpage_clear_tags: takes the lock tag slotno from all rows that have it
- * (TAG-1 to TAG-5 in dml/).
+ * (TAG-1, TAG-2 and TAG-5 in dml/).
  */
 extern void zpage_clear_tags(Page page, int slotno);
 

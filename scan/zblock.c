@@ -4,7 +4,7 @@
  * Called by all kinds of scans in scan/. A block is read once: mvcc/ copies it
  * under its share lock and finds the visible rows; afterwards no lock is held,
  * and no pin except on a block of a temporary table. Nothing is written, but
- * for the block's bit in the visibility map (VMAP-5 in dml/). Invariants
+ * for the block's bit in the visibility map (VMAP-1 in dml/). Invariants
  * SCAN-1 and SCAN-2 in zscan.c.
  */
 #include "postgres.h"

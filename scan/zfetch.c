@@ -5,10 +5,10 @@
  * methods, sometimes while these hold a lock on an index page (lock order:
  * index page before table page). An index fetch keeps its last block pinned;
  * nothing else is held between calls. Only bits of the visibility map are
- * written (VMAP-5 in dml/). A row is reported as dead to all snapshots if its
- * deleter is before `oldest` (UNDO-19b) or fulfils SCAN-6: even a crash cannot
- * make such a row visible again, so that index access methods may mark its
- * entries without WAL.
+ * written (zvismap_after_read). A row is reported as dead to all snapshots if
+ * its deleter is before `oldest` (UNDO-19b) or fulfils SCAN-6: even a crash
+ * cannot make such a row visible again, so that index access methods may mark
+ * its entries without WAL.
  */
 #include "postgres.h"
 

@@ -5,7 +5,7 @@
  * row that another transaction in progress has deleted counts as live, one
  * that it has inserted is not counted. Called through zam.c. Between calls no
  * lock is held, and no pin except on a block of a temporary table. Nothing is
- * written, but for bits of the visibility map that a sample scan sets (VMAP-5
+ * written, but for bits of the visibility map that a sample scan sets (VMAP-1
  * in dml/).
  */
 #include "postgres.h"

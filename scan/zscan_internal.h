@@ -87,7 +87,7 @@ extern void zscan_refuse_deleted_search(Snapshot snapshot);
 
 /*
  * zscan_reads_only: returns whether the statement neither changes the table nor
- * locks its rows (VMAP-5). 19 tells the scan so, in the flags with which it
+ * locks its rows. 19 tells the scan so, in the flags with which it
  * begins; before, it is found out. False for snapshots other than MVCC ones:
  * a search for duplicates is a part of an insertion.
  */

@@ -1,5 +1,5 @@
 -- Updates that leave the values of index expressions and the truth of index
--- predicates as they were stay in place (COMPUTED-1 to COMPUTED-4).
+-- predicates as they were stay in place (COMPUTED-1, COMPUTED-2).
 SET client_min_messages = warning;
 CREATE FUNCTION tenth(n int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT n / 10';
 CREATE TABLE e (id int PRIMARY KEY, n int, t text, j jsonb) USING zheap;
@@ -86,7 +86,7 @@ SELECT wrong();
 UPDATE e SET t = upper(t) WHERE id = 1;
 ROLLBACK;
 SELECT moved(), wrong();
--- an index whose expression is too expensive to be evaluated (COMPUTED-3)
+-- an index whose expression is too expensive to be evaluated
 SET zundo.index_expression_cost = 50;
 UPDATE e SET n = n + 1 WHERE id = 1;
 SELECT moved(), wrong();
@@ -168,7 +168,7 @@ INSERT INTO renew VALUES (1, 1);
 SET statement_timeout = '60s';
 UPDATE renew SET n = n + 1 RETURNING ctid, *;
 RESET statement_timeout;
--- an index whose values always change is evaluated seldom (COMPUTED-5), another one whose values stay is always evaluated
+-- an index whose values always change is evaluated seldom, another one whose values stay is always evaluated
 CREATE SEQUENCE calls;
 CREATE FUNCTION counted(t text) RETURNS int LANGUAGE plpgsql IMMUTABLE COST 1 AS $$
 BEGIN
@@ -241,7 +241,7 @@ SELECT id, a, n FROM fails ORDER BY id;
 SET enable_seqscan = off;
 SELECT id FROM fails WHERE part(a) = -5 ORDER BY id;
 RESET enable_seqscan;
--- an index that is not valid is not evaluated: its expression may fail for the old row (COMPUTED-3)
+-- an index that is not valid is not evaluated: its expression may fail for the old row
 CREATE TABLE invalid (id int PRIMARY KEY, a int) USING zheap;
 INSERT INTO invalid VALUES (1, 0);
 CREATE INDEX CONCURRENTLY invalid_div ON invalid ((1 / a));

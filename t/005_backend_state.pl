@@ -144,7 +144,7 @@ is(ask($other, 'SELECT sum(n) FROM o'), 46, 'commits and rollbacks within a stat
 $other->quit;
 
 # 7. A session that is terminated while an update evaluates an index expression, which
-# itself updates a row (COMPUTED-4). No error handler runs then.
+# itself updates a row (zdml_nest). No error handler runs then.
 sql(q{
 CREATE FUNCTION update_row() RETURNS void LANGUAGE plpgsql AS $$BEGIN UPDATE public.evaluated SET n = n + 1 WHERE id = 2; END$$;
 CREATE FUNCTION ends(id int, n int) RETURNS int LANGUAGE plpgsql IMMUTABLE COST 1 AS $$

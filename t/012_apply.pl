@@ -1,8 +1,8 @@
 # The apply worker of logical replication writes zheap tables. It finds rows through an
 # index or, with REPLICA IDENTITY FULL, by comparing them; it updates without a snapshot;
-# and it fetches the old row of a table with foreign keys although no trigger fires
-# (HANDLE-6). It adds the entries of zbtree indexes of the subscriber, and on 18 it finds
-# rows through them (ZBTREE-3, ZBTREE-4). It waits for a local change of the row that it
+# and it fetches the old row of a table with foreign keys although no trigger fires. It
+# adds the entries of zbtree indexes of the subscriber, and on 18 it finds rows through
+# them (ZBTREE-3, ZBTREE-4). It waits for a local change of the row that it
 # looks for (SCAN-7), finds one that changes while it reads the page (SCAN-8), and does
 # not take a changed row for the one that it has found (DML-15). The test also shows which
 # changes a publication of all tables does not contain.

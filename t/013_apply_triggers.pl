@@ -2,7 +2,7 @@
 # executor level: OLD and NEW are the versions of each change, at once and at
 # the end, on zheap as on heap. A trigger function that changes the row that the
 # worker has found makes the worker fail, as on heap.
-# Rules: ANY-4, DML-15, HANDLE-4.
+# Rules: ANY-4, DML-15.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

@@ -1,4 +1,4 @@
-# Rows that one command inserts share an undo record (RANGE-1 to RANGE-4), or
+# Rows that one command inserts share an undo record (RANGE-1, RANGE-2), or
 # need none (FROZEN-1). Counts these records; crashes, a standby, rollbacks and
 # prepared transactions in the middle of such a command; what zundo.check
 # reports of a forged record.

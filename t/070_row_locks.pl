@@ -1,7 +1,7 @@
 # Row locks that outlive sessions, server restarts and the place of their row:
 # prepared transactions hold them across moves of the row, crashes and the
 # promotion of a standby.
-# Rules: LOCK-2, LOCK-7, INLINE-3.
+# Rules: LOCK-1, LOCK-6, INLINE-3.
 use strict;
 use warnings;
 use Test::More;

@@ -1,7 +1,7 @@
 # More writers and lockers on one full page than the page has slots: overflow
 # pages. The test uses prepared transactions, because one session can have
 # hundreds of them and they survive a crash.
-# Rules: OVERFLOW-1, OVERFLOW-2, UNDO-20, UNDO-67, DML-7.
+# Rules: OVERFLOW-1, UNDO-20, UNDO-67, DML-1.
 use strict;
 use warnings;
 use Test::More;

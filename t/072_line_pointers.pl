@@ -1,7 +1,7 @@
 # A lock belongs to the row that was locked, not to a later row with the same
 # line pointer. While lockers are in progress, a row is moved away from its
 # place, or back from the place to which it was moved.
-# Rules: DML-9, LOCK-10, LOCK-11, TAG-5.
+# Rules: DML-9, LOCK-11, TAG-5.
 use strict;
 use warnings;
 use Test::More;

@@ -2,7 +2,7 @@
 # between two steps of taking such a lock, the locker must not lose the row, nor
 # keep its place in the queue of the old TID.
 # A row lock outlasts the rollback of later savepoints, at any moment.
-# Rules: DML-1, DML-11, DML-12.
+# Rules: DML-1.
 use strict;
 use warnings;
 use Test::More;

@@ -76,7 +76,7 @@ is(sql('SET enable_seqscan = off; SELECT id FROM t WHERE f(c) = 1000'), '1', 'th
 sound($node, '', 't');
 
 # 3. A serializable transaction reads the table between an insertion's beginning and its
-# row (DML-14).
+# row (VIS-7).
 sql(q{CREATE TABLE a (id int PRIMARY KEY, pad text) USING zheap;
 	INSERT INTO a SELECT -g, repeat('x', 500) FROM generate_series(1, 30) g;
 	CREATE TABLE b (id int) USING zheap});

@@ -4,7 +4,7 @@
 # what the rows do not.
 # long
 # newest
-# Rules: VMAP-1, VMAP-2, VMAP-3, VMAP-5.
+# Rules: VMAP-1, VMAP-2, VMAP-3.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

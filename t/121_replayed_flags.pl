@@ -1,7 +1,7 @@
 # The flag "all-visible" of each page, and its bits in the visibility map, are on a standby
 # and after a crash what they were on the primary. wal_consistency_checking cannot tell: the
 # server masks the flag, and the whole content of the map's pages.
-# Rules: VMAP-1, VMAP-2, VMAP-3, VMAP-5.
+# Rules: VMAP-1, VMAP-2, VMAP-3.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
