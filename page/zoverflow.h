@@ -10,9 +10,8 @@
  *	OVERFLOW-3	Both pages count the changes of these slots, starting at a
  *		random number when the overflow page is attached. Each change is one
  *		WAL record for both pages. So the counts differ if storage has lost a
- *		write of one of them (zoverflow_fits). Not asserted: counts that differ
- *		are damage, which each reader reports (zoverflow_fits), zundo.check
- *		among them.
+ *		write of one of them, which each reader reports (zoverflow_fits),
+ *		zundo.check among them.
  */
 #ifndef ZUNDO_ZOVERFLOW_H
 #define ZUNDO_ZOVERFLOW_H
