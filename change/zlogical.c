@@ -10,7 +10,7 @@
  * exactly as the server does for heap; reassembling values out of line,
  * streaming and the output plugin are the server's.
  *
- * Invariants: DECODE-1 to DECODE-5, see change/zlogical.h. Takes no locks. No
+ * Invariants: DECODE-1 to DECODE-3, see change/zlogical.h. Takes no locks. No
  * crash points.
  */
 #include "postgres.h"
@@ -542,7 +542,7 @@ zlogical_decode(LogicalDecodingContext *ctx, XLogRecordBuffer *buf)
 	const char *part = zchange_logical_part(buf->record, &what, &length);
 
 	if (what == 0)
-		return;					/* DECODE-5 */
+		return;					/* DECODE-2c */
 	if (part == NULL)
 		malformed(buf->record);
 	ReorderBufferProcessXid(ctx->reorder, xid, buf->origptr);

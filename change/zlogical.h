@@ -7,32 +7,24 @@
  *		only if the row's own record is. They are logged before that record, by
  *		the same subtransaction, and no other record that is to be decoded
  *		comes in between. If the values of several rows were logged together,
- *		ZWL_LAST is set in the record of the last of these rows only. Not
- *		asserted: one record does not show what follows it; t/016_decoded,
- *		t/018_decoded_twins and t/130_decoded_neighbours decode and compare
- *		with heap.
+ *		ZWL_LAST is set in the record of the last of these rows only.
  *	DECODE-2	A record of row changes is decoded if and only if it has a
- *		decoding part (change/zwal.h). It has one if the table is logically
- *		logged and the caller does not exclude the change; this is decided after
- *		the transaction has got its id. Without a part are: rewrites by VACUUM
- *		FULL, CLUSTER and SET TABLESPACE, changes written "as of" a
- *		transaction, rollbacks, and the records of workers. Not asserted: the
- *		decision is made once (zwriter_is_decoded), before the record exists;
- *		t/016_decoded compares with what heap decodes.
- *	DECODE-3	One change of a row is one WAL record, and one decoded change;
- *		a row that moves is decoded as updated. A speculative insertion is
- *		followed by one MARK record, which says whether it was confirmed and has
- *		a decoding part if the insertion has. Not asserted: one record does not
- *		show what follows it; t/016_decoded compares with what heap decodes.
- *	DECODE-4	The decoded change follows from the WAL record alone: the reader
- *		reads no table page, no undo and no catalog. Not asserted: reading a
- *		zheap table with a historic snapshot is an error (SCAN-4).
- *	DECODE-5	A record without a decoding part is not reported to the reorder
- *		buffer, not even its transaction id. The records of a rollback follow
- *		the abort record, at which the server has removed the transaction from
- *		the buffer; reporting them would create it anew. Not asserted: one
- *		record does not show what follows it; t/014_decoding aborts
- *		transactions.
+ *		decoding part (change/zwal.h).
+ *		(a) It has one if the table is logically logged and the caller does not
+ *			exclude the change; this is decided once, after the transaction has
+ *			got its id (zwriter_is_decoded).
+ *		(b) Without a part are: rewrites by VACUUM FULL, CLUSTER and SET
+ *			TABLESPACE, changes written "as of" a transaction, rollbacks, and
+ *			the records of workers.
+ *		(c) What has no part is not reported to the reorder buffer, not even
+ *			its transaction id. Example: the records of a rollback follow the
+ *			abort record, at which the server has removed the transaction from
+ *			the buffer; reporting them would create it anew.
+ *	DECODE-3	One change of a row is one WAL record, and one decoded change,
+ *		which follows from that record alone: the reader reads no table page,
+ *		no undo and no catalog. A row that moves is decoded as updated. A
+ *		speculative insertion is followed by one MARK record, which says
+ *		whether it was confirmed and has a decoding part if the insertion has.
  */
 #ifndef ZUNDO_ZLOGICAL_H
 #define ZUNDO_ZLOGICAL_H

@@ -9,8 +9,7 @@
  *	UNDO-52	an extent is marked as resolved in the map only if each of its
  *		records is of a resolved transaction, with hold < H, and no record was
  *		discarded before: then the extent's summary is all that the discard
- *		pass needs, after a restart too. Not asserted: it would take the
- *		reading of the whole extent; t/052_kept_undo compares with a restart.
+ *		pass needs, after a restart too.
  */
 #include "postgres.h"
 

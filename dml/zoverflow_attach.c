@@ -81,8 +81,7 @@ zoverflow_attach(const ZWriter *writer, Buffer buf)
 
 	/*
 	 * Clear the bit for a row lock too: VACUUM visits only pages without it
-	 * (VACUUM-4 in vacuum/zvacuum.c), and VACUUM must take the overflow page
-	 * away again.
+	 * (VMAP-1), and VACUUM must take the overflow page away again.
 	 */
 	zvismap_clear(writer->rel, buf);
 	overflow = zu_overflow_take(writer->overflow);

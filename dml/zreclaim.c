@@ -9,24 +9,19 @@
  * off. So a transaction remembers the pages on which it makes space, and tells
  * the map right before it commits.
  *
- *	SPACE-1	What the map says is a hint, as on heap. The remembered pages are
- *		lost by a crash or PREPARE TRANSACTION. The map is updated an instant
- *		before the commit, or longer if that waits for a standby. An insertion
- *		that visits the page meanwhile finds space that is not free yet, leaves
- *		the map as it is, and after a few such pages takes the last page of the
- *		table, and only then a new one (zspace.c): otherwise, beside a long
- *		deletion, each session's first row would get a page of its own. Other
- *		pages that the map is wrong about are corrected by the insertion that
- *		finds out. Not asserted: a hint may be wrong; t/084_space counts what
- *		an insertion reads.
+ * What the map says is a hint, as on heap. The remembered pages are lost by a
+ * crash or PREPARE TRANSACTION. The map is updated an instant before the
+ * commit, or longer if that waits for a standby. An insertion that visits the
+ * page meanwhile finds space that is not free yet, leaves the map as it is, and
+ * after a few such pages takes the last page of the table, and only then a new
+ * one (zspace.c): otherwise, beside a long deletion, each session's first row
+ * would get a page of its own. Other pages that the map is wrong about are
+ * corrected by the insertion that finds out.
+ *
  *	SPACE-2	No file grows at commit, for a full disk must not keep a
  *		transaction from committing. The map's pages come with the table's:
  *		zreclaim_cover makes them when the table is extended, from MIN_BLOCKS
- *		on. Not asserted: nothing tells why a file has grown; t/004_out_of_disk
- *		fills the disk.
- *	SPACE-3	A page is entered in the map only when its free space has grown by a
- *		STEP, to MIN_SPACE at least: not for each row. Not asserted: it says
- *		what the map costs, not what is right.
+ *		on.
  *	SPACE-4	A session that adds a page to a table while others wait to do so
  *		adds one for each of them (zspace.c), and enters these in the map. They
  *		stay zeros, which need no WAL, until an insertion takes them: all that

@@ -108,7 +108,7 @@ zspace_to_keep(Relation rel, Size len)
  * Returns the free space to record in the free space map for a locked page that
  * could not take the row, although it seemed to have space. Returns -1 if the
  * map must be left as it is, because there will be space when a deletion is
- * committed (SPACE-1 in zreclaim.c).
+ * committed (zreclaim.c).
  */
 static int
 space_for_map(Page page, Size wanted)
@@ -246,7 +246,7 @@ extend_for_insert(Relation rel, BulkInsertState bistate, bool use_fsm)
  * zspace_insert_page: See zdml_internal.h. Begins with the page of the last
  * insertion, or else one that the free space map names, or else the last one.
  * If that has no space, tries further pages of the map; then the last page, if
- * the map named pages whose space is not free yet (SPACE-1); then extends the
+ * the map named pages whose space is not free yet; then extends the
  * table.
  */
 void
@@ -261,7 +261,7 @@ zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInser
 	Buffer		buf;
 	int			visits = 0;
 	bool		misled = false; /* the map names a page that has no space yet,
-								 * and keeps doing so (SPACE-1) */
+								 * and keeps doing so */
 
 	ZUNDO_FAULT("insert-page");
 	if (bistate != NULL && bistate->current_buf != InvalidBuffer)
@@ -398,8 +398,8 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_commo
 			target = GetPageWithFreeSpace(rel, Min(need, MaxHeapTupleSize));
 
 		/*
-		 * The map names no page, or again one that has no space yet
-		 * (SPACE-1): perhaps the last page takes the row.
+		 * The map names no page, or again one that has no space yet: perhaps
+		 * the last page takes the row.
 		 */
 		if (try_last && (target == InvalidBlockNumber || target == in_vain || tries == 3))
 		{

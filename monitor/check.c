@@ -322,7 +322,6 @@ check_chain(Check *check, int s)
 		if (rec.xid < check->view.oldest)
 			return;
 		if (check->map_bit && rec.type != ZUR_LOCK)
-			/* VACUUM-4 */
 			fault(check, "VMAP-1", rec.offset,
 				  "slot %d: undo %u.%u.%u of transaction " UINT64_FORMAT
 				  " on a page that the visibility map marks all-visible", s, zuptr_generation(ptr),

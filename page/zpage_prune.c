@@ -15,11 +15,8 @@
  *
  * Invariants:
  *	PRUNE-1	Compaction changes no byte of a room and no state of a line
- *			pointer. Not asserted: test/page_unit.c compares the rows before
- *			and after with a model.
- *	PRUNE-2	The result depends on page and items only, so that redo repeats it.
- *			Not asserted: wal_consistency_checking compares both results in
- *			t/020_wal_records and t/028_pruning_moves.
+ *		pointer. The result depends on page and items only, so that redo
+ *		repeats it.
  */
 #include "postgres.h"
 

@@ -120,7 +120,7 @@ bitmap_next_block(TableScanDesc sscan, struct TBMIterateResult *tbmres)
 
 /*
  * Returns the next row that bitmap_next_block has selected, in the slot. After
- * the last one lets the view rest (SCAN-9): the scan is not told which block of
+ * the last one lets the view rest: the scan is not told which block of
  * the bitmap is the last. The executor clears the slot or loads another block.
  */
 static bool

@@ -5,7 +5,7 @@
  * under its share lock and finds the visible rows; afterwards no lock is held,
  * and no pin except on a block of a temporary table. Nothing is written, but
  * for the block's bit in the visibility map (VMAP-1 in dml/). Invariants
- * SCAN-1 and SCAN-2 in zscan.c.
+ * SCAN-1 in zscan.c.
  */
 #include "postgres.h"
 
@@ -99,7 +99,7 @@ next_parallel_block(ZScan *scan)
 
 /*
  * zscan_next_block: See zscan_internal.h. Moves 'pos' up or, in a backward
- * scan, down over the same blocks (SCAN-2); a backward scan is no longer
+ * scan, down over the same blocks; a backward scan is no longer
  * synchronized with others. After either end the scan stands before its first
  * block again.
  */
@@ -185,7 +185,7 @@ zscan_load_buffer(ZScan *scan, Buffer buf)
 	Relation	rel = scan->base.rs_rd;
 
 	Assert(BufferGetBlockNumber(buf) == scan->block);
-	Assert(zu_loaded());		/* SCAN-3 */
+	Assert(zu_loaded());		/* also after invalidations */
 	zscan_release(scan);
 
 	/*

@@ -8,51 +8,47 @@
  *
  * Rules for an ordinary build, which excludes concurrent writers (BUILD-7 is in
  * zbuild_serial.c):
- *	BUILD-1	a row is entered with its newest version, own or committed. Not
- *			asserted: the build reads each row once; zundo.check_index and
- *			amcheck compare a finished index with the table.
- *	BUILD-2	a deleted or moved row that some snapshot still sees is entered
- *			with its last version, as not alive: no uniqueness check. Not
- *			asserted: a snapshot that sees the row may be on a standby, or end
- *			meanwhile.
- *	BUILD-3	if a snapshot sees an older version of a row than the one entered,
+ *	BUILD-1	a row is entered with its newest version, own or committed; a
+ *		deleted or moved row that some snapshot still sees with its last
+ *		version, as not alive: no uniqueness check.
+ *	BUILD-3	snapshots that would miss versions are kept away from the index, or
+ *		ended:
+ *		(a) if a snapshot sees an older version of a row than the one entered,
  *			its key may be another one: ii_BrokenHotChain keeps such snapshots
- *			away from the index, as with heap's HOT chains. It does not keep
- *			snapshots of standbys away that are older than those of this
- *			server: they are ended (zu_log_conflict), unless there is nothing
- *			that they could miss (may_leave_out). Not asserted: the server, and
- *			replay on a standby, keep the snapshots away, which the build does
- *			not see; isolation/specs/index-concurrently and
- *			t/011_standby_rewrite have such snapshots.
- *	BUILD-5	in a zbtree index to which updates add entries (ZBTREE-3) a row with
- *			ZH_STALE_KEYS is entered with the key of each version that a
- *			snapshot may need and that satisfies the predicate, equal keys
- *			once: REINDEX keeps no snapshot away from a valid index. The
- *			versions of other rows have had one key, or none, as long as the
- *			index is valid. Versions from before a change of a value that was
- *			or became stored out of line are left out as by BUILD-3: scans take
- *			such a value for that of each entry of its TID (ZBTREE-4). While an
- *			index is valid, such a change moves the row (ZBTREE-3), so these
- *			versions are older than the index.
- *	BUILD-6	a block-summarizing index (BRIN) that is rebuilt covers all
- *			versions that a snapshot may need: updates change its columns in
- *			place, and REINDEX keeps no snapshot away from a valid index.
- *			Versions that only those snapshots see which are kept away from the
- *			index by its indcheckxmin are left out, as CREATE INDEX did: they
- *			need not fit its expressions. Not asserted: what a summary covers
- *			is known to the index alone; t/085_index_entries reads a rebuilt
- *			index by an old snapshot.
+ *			away from the index, as with heap's HOT chains. Snapshots of
+ *			standbys that are older than those of this server are ended
+ *			(zu_log_conflict), unless there is nothing that they could miss
+ *			(may_leave_out);
+ *		(b) a concurrent build has no entries for versions that were replaced
+ *			or deleted before the snapshot of the validation scan. On this
+ *			server no snapshot needs them: the command waits for all older
+ *			snapshots before the index is used. It does not know those of
+ *			standbys: they are ended.
+ *		Example: a row's key was 1, and is 2. The index has 2; a query with an
+ *		older snapshot reads the table.
+ *	BUILD-5	an index that is rebuilt covers the older versions that a snapshot
+ *		may need, since REINDEX keeps no snapshot away from a valid index, if
+ *		updates leave them to it:
+ *		(a) in a zbtree index to which updates add entries (ZBTREE-3) a row
+ *			with ZH_STALE_KEYS is entered with the key of each such version
+ *			that satisfies the predicate, equal keys once. The versions of
+ *			other rows have had one key, or none, as long as the index is
+ *			valid. Versions from before a change of a value that was or became
+ *			stored out of line are left out as by BUILD-3: scans take such a
+ *			value for that of each entry of its TID (ZBTREE-4). While an index
+ *			is valid, such a change moves the row (ZBTREE-3), so these versions
+ *			are older than the index;
+ *		(b) a block-summarizing index (BRIN), whose columns updates change in
+ *			place, covers all such versions. Those that only snapshots see
+ *			which are kept away from the index by its indcheckxmin are left
+ *			out, as CREATE INDEX did: they need not fit its expressions.
+ *		Example: a row had the keys 1 and 2 and has 3, and a snapshot needs 2:
+ *		the rebuilt zbtree index has 2 and 3.
  *
  * In "any visible" mode (summarization) other transactions write meanwhile; all
  * versions that some snapshot sees or may come to see are fed. A concurrent
  * build enters what its MVCC snapshot sees; writers and the validation scan do
- * the rest:
- *	BUILD-4	the index has no entries for versions that were replaced or deleted
- *			before the snapshot of the validation scan. On this server no
- *			snapshot needs them: the command waits for all older snapshots
- *			before the index is used. It does not know those of standbys: they
- *			are ended (zu_log_conflict). Not asserted: it is about commands and
- *			snapshots of other processes, which the server keeps away.
+ * the rest (BUILD-3b).
  */
 #include "postgres.h"
 
@@ -90,7 +86,7 @@ typedef struct Feeder
 	TupleTableSlot *slot;
 	IndexBuildCallback callback;
 	void	   *callback_state;
-	bool		all_versions;	/* any visible mode, or BUILD-6 */
+	bool		all_versions;	/* any visible mode, or BUILD-5b */
 	bool		all_keys;		/* BUILD-5 */
 	bool		mark_is_lost;	/* the leader would not see ii_BrokenHotChain
 								 * (BUILD-7) */
@@ -150,7 +146,7 @@ feeder_begin(Feeder *feeder, Relation rel, Relation index, IndexInfo *info)
 }
 
 /*
- * Returns whether the index summarizes blocks and is being rebuilt (BUILD-6).
+ * Returns whether the index summarizes blocks and is being rebuilt (BUILD-5b).
  * An index that is being created covers the newest versions only, as old ones
  * may not fit its expressions; BUILD-3 keeps old snapshots away from it. An
  * index that was not valid before it is rebuilt is treated as a new one.
@@ -165,7 +161,7 @@ is_rebuilt_summary(Relation index)
 /*
  * Returns the horizon of the versions to be fed: that of the table, or the id
  * before which the xmin of a snapshot keeps it from using the index, if that is
- * newer (BUILD-6). In the second case REINDEX must not reset indcheckxmin.
+ * newer (BUILD-5b). In the second case REINDEX must not reset indcheckxmin.
  */
 static TransactionId
 feeder_horizon(Feeder *feeder, TransactionId horizon)
@@ -244,7 +240,7 @@ take_version(Feeder *feeder, const ZHistoryVersion *version, BlockNumber block, 
 }
 
 /*
- * Feeds every version of a row (any visible mode, BUILD-6). Returns false if
+ * Feeds every version of a row (any visible mode, BUILD-5b). Returns false if
  * the page must be loaded again; versions already fed may then be fed once
  * more. The row counts as live if its newest version is.
  */
@@ -438,7 +434,7 @@ may_have_keys(const Feeder *feeder, const ZHistory *history, OffsetNumber off)
 }
 
 /*
- * Feeds one row of an ordinary build (BUILD-1, BUILD-2, BUILD-3). Returns
+ * Feeds one row of an ordinary build (BUILD-1, BUILD-3). Returns
  * false if the page must be loaded again and the row tried once more; nothing
  * has been fed then. Waits for a transaction in progress that has changed the
  * row.
@@ -714,7 +710,7 @@ is_indexed(IndexedTids *tids, ItemPointer tid)
 
 /*
  * Ends the snapshots of standbys that may not see all that the validation
- * scan's snapshot sees (BUILD-4). A snapshot taken after the record has been
+ * scan's snapshot sees (BUILD-3b). A snapshot taken after the record has been
  * replayed sees all of it: what this one sees had committed, and was logged,
  * before. Any other is older, so the oldest transaction in progress at its
  * time is the same or older: its xmin is at most that of this snapshot. If no

@@ -7,7 +7,7 @@
  *	BUILD-7	parallel workers build an index that is neither btree nor zbtree
  *			only if every snapshot sees the same version of each row. Only
  *			nbtree's code passes the workers' ii_BrokenHotChain on to the
- *			leader: without it BUILD-3, and BUILD-6 for versions that do not
+ *			leader: without it BUILD-3, and BUILD-5b for versions that do not
  *			fit the expressions, would be silently broken.
  */
 #include "postgres.h"

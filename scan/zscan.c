@@ -9,43 +9,27 @@
  *
  * Invariants:
  *	SCAN-1	slots borrow bytes from the view; they are valid until the scan
- *			moves to another block, which happens only in a call that gets the
- *			slot again. Not asserted: borrowed bytes look like others; builds
- *			with the address sanitizer find a use after that.
- *	SCAN-2	a serial scan visits the nrange blocks from startblock on, each
- *			once, in one direction; a change of direction goes back over the
- *			same blocks. Not asserted: the positions of a scan are not kept;
- *			isolation/specs/scan-in-place and the core's suites read in both
- *			directions.
- *	SCAN-3	undo is attached before the first block is read, and stays loaded
- *			as long as the scan lasts, also after invalidations.
- *	SCAN-4	no row is shown to a historic snapshot, whichever way it is read.
- *			Not asserted: the function that refuses such snapshots is the test
- *			itself.
- *	SCAN-5	no apply worker is shown deleted versions, which it would take for
- *			rows of heap. Not asserted: the function that keeps them away is
- *			the test itself; t/015_deleted_search has an apply worker.
- *	SCAN-7	with a Dirty snapshot a row that another transaction is changing
- *			is shown several times, with snapshot->xmax each time: its newest
- *			version, and each one before it down to the last committed one. So
- *			it is on heap, where each is a row of its own. An apply worker that
- *			looks for the values of any of them must wait: if the change is
- *			rolled back, also to a savepoint, that version is the newest again.
- *			Index fetches do the same (zheap_index_fetch_tuple).
- *	SCAN-8	a forward scan with a Dirty snapshot reads a page again if the page
- *			has changed since it began to read it. Such a scan reads row by
- *			row, so a row may meanwhile move to a place that the scan has
- *			passed, or that was not there, and never be shown; or a row that
- *			was shown may get other values. On heap the new version is another
- *			row, usually behind the others, and is shown as well. There are at
- *			most as many passes as heap has row versions on a page. Not
- *			asserted: t/012_apply has rows that change while an apply worker
- *			reads their page.
- *	SCAN-9	a scan that has returned its last row has no view, since a
- *			statement over many tables ends their scans only when it ends
- *			itself. The view becomes the backend's spare one, which the next
- *			scan takes. A bitmap scan up to 17 is not told its end: after each
- *			block the next scan may take its view.
+ *		moves to another block, which happens only in a call that gets the slot
+ *		again.
+ *	SCAN-4	what must not see zheap's rows is refused, whichever way it reads:
+ *		historic snapshots, and apply workers that look for deleted versions,
+ *		which they would take for rows of heap.
+ *	SCAN-7	a search with a Dirty snapshot misses no version that may become
+ *		the newest; an apply worker that looks for its values must wait for it.
+ *		So it is on heap, where each version is a row of its own.
+ *		(a) A row that another transaction is changing is shown several times,
+ *			with snapshot->xmax each time: its newest version, and each one
+ *			before it down to the last committed one. If the change is rolled
+ *			back, also to a savepoint, that version is the newest again. Index
+ *			fetches do the same (zheap_index_fetch_tuple).
+ *		(b) A forward scan reads a page again if the page has changed since it
+ *			began to read it. Such a scan reads row by row, so a row may
+ *			meanwhile move to a place that the scan has passed, or that was not
+ *			there, or a row that was shown may get other values. There are at
+ *			most as many passes as heap has row versions on a page.
+ *		Example: the worker looks for (1, 'b'). The row was (1, 'a'), and a
+ *		transaction in progress has made (1, 'b') of it, then (1, 'c'): the
+ *		worker is shown all three, and waits.
  */
 #include "postgres.h"
 
@@ -238,7 +222,7 @@ zheap_scan_rescan(TableScanDesc sscan, struct ScanKeyData *key, bool set_params,
 
 /*
  * Begins a pass over the pinned page. Returns false if the page has not changed
- * since the pass before, or there were too many (SCAN-8).
+ * since the pass before, or there were too many (SCAN-7b).
  */
 static bool
 begin_pass(ZScan *scan)
@@ -447,7 +431,7 @@ zheap_scan_getnextslot(TableScanDesc sscan, ScanDirection direction, TupleTableS
 	}
 	if (!next_row(scan, direction, slot))
 	{
-		Assert(scan->view == NULL); /* SCAN-9 */
+		Assert(scan->view == NULL);
 		return false;
 	}
 	pgstat_count_heap_getnext(sscan->rs_rd);

@@ -20,7 +20,7 @@
 
 /*
  * zheap_scan_begin: returns a new scan, allocated in CurrentMemoryContext.
- * Attaches undo (SCAN-3).
+ * Attaches undo, which stays loaded as long as the scan lasts.
  *
  * zheap_scan_end: releases all that the scan holds, also the snapshot if the
  * scan owns it.

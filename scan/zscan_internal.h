@@ -49,10 +49,10 @@ typedef struct ZScan
 								 * offsets if by_row */
 	int			index;			/* current item */
 	XLogRecPtr	lsn;			/* by_row: of the page when it was looked at
-								 * last (SCAN-8) */
+								 * last (SCAN-7b) */
 	int			passes;			/* by_row: over the page */
 	ZPageView  *view;			/* NULL before a block is loaded, and after
-								 * the last row (SCAN-9) */
+								 * the last row */
 	uint32		nrecords;		/* undo records read by views given back */
 	Buffer		buf;			/* by_row: pinned block */
 	ZVersion   *version;		/* by_row */
@@ -79,7 +79,7 @@ zscan_refuse_historic(Snapshot snapshot)
 
 /*
  * zscan_refuse_deleted_search: raises an error if an apply worker looks for
- * deleted versions (SCAN-5). From 19 on it does so for a subscription with
+ * deleted versions (SCAN-4). From 19 on it does so for a subscription with
  * retain_dead_tuples: it scans the table or an index with SnapshotAny, outside
  * of any query, and takes the slot for one of heap's.
  */
@@ -107,11 +107,13 @@ zscan_reads_only(Relation rel, Snapshot snapshot, uint32 flags)
  * zscan_view: returns the scan's page view, which it takes if the scan has
  * none. The view's memory is that of the scan.
  *
- * zscan_drop_view: gives the view back if the scan has one (SCAN-9). The slot
+ * zscan_drop_view: gives the view back if the scan has one, after its last row,
+ * since a statement over many tables ends their scans only when it ends itself.
+ * The view becomes the backend's spare one, which the next scan takes. The slot
  * that showed its rows has been cleared, or is not read any more.
  *
  * zscan_rest_view: lets the next scan take the view if this one does not need
- * it again (SCAN-9). Slots are not read any more, as above.
+ * it again. Slots are not read any more, as above.
  */
 extern ZPageView *zscan_view(ZScan *scan);
 extern void zscan_drop_view(ZScan *scan);

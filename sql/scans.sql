@@ -106,7 +106,7 @@ SELECT count(*) FROM s TABLESAMPLE bernoulli (100);
 SELECT count(*) FROM s TABLESAMPLE system (100);
 SELECT count(*) FROM s TABLESAMPLE bernoulli (0);
 SELECT count(*) BETWEEN 1 AND 4000 FROM s TABLESAMPLE bernoulli (30) REPEATABLE (1);
--- this session's link to its undo becomes invalid in the midst of a scan (SCAN-3)
+-- this session's link to its undo becomes invalid in the midst of a scan
 BEGIN;
 CREATE FUNCTION let_read(id int) RETURNS bool LANGUAGE plpgsql AS $$
 BEGIN

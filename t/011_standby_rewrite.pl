@@ -4,7 +4,7 @@
 # open transaction, queries with that snapshot are canceled and never miss
 # rows. Frozen rows (REFRESH MATERIALIZED VIEW, COPY FREEZE) are visible to that
 # snapshot, as on heap.
-# Rules: BUILD-3, BUILD-4, CLUSTER-3.
+# Rules: BUILD-3, CLUSTER-1.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

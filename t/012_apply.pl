@@ -3,7 +3,7 @@
 # and it fetches the old row of a table with foreign keys although no trigger fires. It
 # adds the entries of zbtree indexes of the subscriber, and on 18 it finds rows through
 # them (ZBTREE-3, ZBTREE-4). It waits for a local change of the row that it
-# looks for (SCAN-7), finds one that changes while it reads the page (SCAN-8), and does
+# looks for (SCAN-7), finds one that changes while it reads the page (SCAN-7b), and does
 # not take a changed row for the one that it has found (DML-15). The test also shows which
 # changes a publication of all tables does not contain.
 use strict;
@@ -276,7 +276,7 @@ same('after a locker that has changed the row with the key');
 # The worker compares the columns of one row after another; when it comes to a certain
 # row, it waits in the comparison function. Meanwhile a row that it has not read yet moves
 # to the end of the page, or one that it has passed gets the values that it looks for
-# (SCAN-8).
+# (SCAN-7b).
 for my $table (qw(passed_on_heap passed))
 {
 	$publisher->safe_psql('postgres', "INSERT INTO $table SELECT ROW(g)::slow, g, g FROM generate_series(1, 6) g");

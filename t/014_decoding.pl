@@ -4,7 +4,7 @@
 # row, and rolled back changes, are not decoded; standbys can decode; no zheap
 # table is read with a historic snapshot. t/016_decoded compares the decoded
 # changes of zheap tables with heap.
-# Rules: DECODE-1, DECODE-4, DECODE-5, SCAN-4.
+# Rules: DECODE-1, DECODE-3, DECODE-2, SCAN-4.
 use strict;
 use warnings;
 use FindBin;

@@ -1,6 +1,6 @@
 # From PostgreSQL 19 on a subscription with retain_dead_tuples searches deleted
 # rows with SnapshotAny and interprets what the scan returns as heap rows. On a
-# zheap table the apply worker gets an error (SCAN-5); it continues after the
+# zheap table the apply worker gets an error (SCAN-4); it continues after the
 # option has been switched off.
 # newest
 use strict;

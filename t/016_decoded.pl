@@ -4,7 +4,7 @@
 # a transaction, prepared and streamed transactions, origins, ALTER TABLE of every
 # kind.
 # newest
-# Rules: DECODE-1, DECODE-2, DECODE-3, DECODE-5.
+# Rules: DECODE-1, DECODE-2, DECODE-3.
 use strict;
 use warnings;
 use ZundoTest;

@@ -1,7 +1,7 @@
 # Every kind of WAL record is written by the statements it is meant for, read
 # back by pg_walinspect with a name and a description, and replayed after a
 # crash.
-# Rules: LOCK-1, PRUNE-2, VMAP-3.
+# Rules: LOCK-1, PRUNE-1, VMAP-3.
 use strict;
 use warnings;
 use Test::More;

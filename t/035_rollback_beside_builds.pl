@@ -1,7 +1,7 @@
 # A worker undoes a transaction while other commands have locked its table in SHARE, SHARE
 # ROW EXCLUSIVE or EXCLUSIVE mode and rely on that nobody changes its rows: index builds,
 # foreign keys, readers. The same rows in a heap table are the control.
-# Rules: RESOLVE-2, BUILD-1, BUILD-2, BUILD-3.
+# Rules: RESOLVE-2, BUILD-1, BUILD-3.
 # long
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
 # The visibility map: what allows a page's bit to be set, what prevents it, and
 # which states a crash may leave.
-# Rules: VMAP-1, VMAP-2, VACUUM-4.
+# Rules: VMAP-1, VMAP-2.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,7 +1,7 @@
 # Space of deleted and moved rows is reused as soon as the deleter has
 # committed, without VACUUM and under an old snapshot. A session that extends a
 # table adds pages for the sessions that wait to do the same.
-# Rules: SPACE-1, SPACE-3, SPACE-4, PAGE-6, VACUUM-2.
+# Rules: SPACE-4, PAGE-6, VACUUM-2.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

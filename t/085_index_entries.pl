@@ -1,6 +1,6 @@
 # An index fetch through an entry of a zbtree index returns the row only if the
 # row has the entry's key (ZBTREE-4). In this test each row also has entries
-# with keys of other rows. A rebuilt BRIN index serves old snapshots (BUILD-6),
+# with keys of other rows. A rebuilt BRIN index serves old snapshots (BUILD-5b),
 # and one that parallel workers might build (BUILD-7).
 use strict;
 use warnings;
@@ -103,7 +103,7 @@ all_same('after changes', 'off');
 sql('VACUUM s');
 all_same('after VACUUM of deleted rows', 'off');
 
-# a rebuilt BRIN index covers the versions that an old snapshot sees (BUILD-6)
+# a rebuilt BRIN index covers the versions that an old snapshot sees (BUILD-5b)
 sql(q{CREATE TABLE b (id int, n int) USING zheap; INSERT INTO b SELECT g, g FROM generate_series(1, 2000) g;
 	CREATE INDEX b_n ON b USING brin (n) WITH (pages_per_range = 1); CREATE INDEX b_half ON b USING brin ((n / 2)) WITH (pages_per_range = 1)});
 ask($old, 'RESET ALL; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM place');
@@ -121,7 +121,7 @@ for my $case (['b_n', 'n BETWEEN 101 AND 200'], ['b_half', 'n / 2 = 70'])
 ask($old, 'COMMIT');
 
 # versions that are older than a BRIN index, and do not fit its expression, hinder neither
-# a rebuild nor a summary (BUILD-6)
+# a rebuild nor a summary (BUILD-5b)
 sql(q{CREATE TABLE q (id int, n int) USING zheap; INSERT INTO q SELECT g, g - 1 FROM generate_series(1, 100) g});
 ask($old, 'RESET ALL; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM place');
 sql('UPDATE q SET n = 1000 WHERE n = 0', ';CREATE INDEX q_n ON q USING brin ((1000 / n)) WITH (pages_per_range = 1)');

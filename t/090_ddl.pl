@@ -1,7 +1,7 @@
 # DDL beside DML: indexes built and rebuilt concurrently while rows are updated
 # in place, moved, deleted and rolled back; databases copied with aborts
 # pending; ALTER TABLE, TRUNCATE and DROP beside open aborts.
-# Rules: BUILD-1, BUILD-2, REWRITE-2, RESOLVE-1.
+# Rules: BUILD-1, CLUSTER-1, RESOLVE-1.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,7 +1,7 @@
 # pg_upgrade: fails early if the new cluster does not preload zundo; otherwise
 # it transfers tables, undo, the extension's own schema and, from 17 on, logical
 # replication slots, for which all WAL must have been decoded.
-# Rules: DECODE-5.
+# Rules: DECODE-2.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

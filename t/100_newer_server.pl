@@ -192,7 +192,7 @@ is(sql('SET enable_seqscan = off; SELECT count(*) FROM mine WHERE id > 0'), 1000
 $_->quit for $reader, $concurrent;
 
 # REPACK (CONCURRENTLY) of a zheap table, and of a heap table with the same changes,
-# beside writers (CLUSTER-5).
+# beside writers (CLUSTER-1e).
 sql(qq{CREATE TABLE live_$_ (id int PRIMARY KEY, n int, gone text, v text, t text) USING $_; ALTER TABLE live_$_ ALTER t SET STORAGE EXTERNAL;
 	INSERT INTO live_$_ SELECT g, g, 'gone', repeat('v', g % 100), repeat('t', g % 3 * 1500) FROM generate_series(1, 2000) g;
 	ALTER TABLE live_$_ DROP COLUMN gone, ADD COLUMN added int DEFAULT 7; CREATE INDEX ON live_$_ (n);

@@ -1,7 +1,6 @@
 # What a statement keeps for each table that it reads: each kind of scan gives its
 # view of a page back after its last row, by a new snapshot and by an old one. The
 # same statements over as many heap tables are the control.
-# Rules: SCAN-9.
 # slow
 use strict;
 use warnings;

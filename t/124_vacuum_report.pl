@@ -1,7 +1,6 @@
 # What VACUUM (VERBOSE) and the log of autovacuum say of a zheap table: the lines of
 # heap's report in this version whose figures exist, and one about undo. Autovacuum
 # beside an open DELETE does not come again and again.
-# Rules: VACUUM-5.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

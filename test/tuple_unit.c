@@ -6,7 +6,7 @@
  *
  * Each compares random cases with a simple model and returns their number; a
  * mismatch is an ERROR. Rules: TUPLE-2, TUPLE-3, TUPLE-4, HEADER-1, TOKEN-5
- * (rows); DELTA-1 (deltas); DECODE-4 (layouts). The tested bytes are in
+ * (rows); DELTA-1 (deltas); DECODE-3 (layouts). The tested bytes are in
  * allocations of exactly their size, so that a memory checker notices any read
  * past them.
  */

@@ -1,50 +1,46 @@
 /*
  * vacuum/zcluster.c - CLUSTER and VACUUM FULL: rewriting a table.
  *
- * Called through zam.c under AccessExclusiveLock on both tables (CLUSTER-5 is
+ * Called through zam.c under AccessExclusiveLock on both tables (CLUSTER-1e is
  * the exception). So every transaction that has changed the old table is our
  * own, has committed or has aborted.
  *
  * Undo records name the file of their table, so the undo of the old file is of
  * no use for the new one. Instead every version that an older snapshot may see
  * becomes a row of its own in the new table. Rules:
- *	CLUSTER-1	A version whose author is before `oldest` is written as visible
- *		to all: its header names no slot. Not asserted: that test alone decides
- *		whether the header names a slot.
- *	CLUSTER-2	A version by a later, committed transaction X gets an undo
- *		record of ours that says "as of X". A snapshot that sees X accepts it,
- *		whether or not it sees our transaction (zaccept_version in mvcc/). Not
- *		asserted: it is about what snapshots see; the isolation tests compare
- *		with heap.
- *	CLUSTER-3	A version that a committed transaction X has replaced or deleted
- *		is written, and deleted as of X. It is left out if X is before the
- *		server's horizon, because its toasted values may have been removed by
- *		then; queries on standbys that may need it are canceled
- *		(zu_log_conflict). Not asserted: which snapshots need a version is not
- *		known here; the isolation tests compare with heap.
- *	CLUSTER-4	A version written by our own transaction is written as ours,
- *		with the commands that wrote and ended it. Only the newest such version
- *		is written if our session has no snapshot that is older than this
- *		command, as a cursor or a calling query would have. Not asserted:
- *		whether a cursor still reads a version is not known here; the isolation
- *		tests compare with heap.
- *	CLUSTER-5	REPACK (CONCURRENTLY) of 19 passes a snapshot. Then CLUSTER-1 to
- *		CLUSTER-4 do not apply: exactly the versions that this snapshot sees are
- *		written, as our own. Other sessions write to the old table meanwhile;
- *		the server decodes their changes and applies them to the new table
- *		through the callbacks of DML. Snapshots that are older than the end of
- *		the command do not see the rows, as on heap.
+ *	CLUSTER-1	The new table has what each snapshot saw in the old one:
+ *		(a) A version whose author is before `oldest` is written as visible to
+ *			all: its header names no slot.
+ *		(b) A version by a later, committed transaction X gets an undo record
+ *			of ours that says "as of X". A snapshot that sees X accepts it,
+ *			whether or not it sees our transaction (zaccept_version in mvcc/).
+ *		(c) A version that a committed transaction X has replaced or deleted is
+ *			written, and deleted as of X. It is left out if X is before the
+ *			server's horizon, because its toasted values may have been removed
+ *			by then; queries on standbys that may need it are canceled
+ *			(zu_log_conflict).
+ *		(d) A version written by our own transaction is written as ours, with
+ *			the commands that wrote and ended it. Only the newest such version
+ *			is written if our session has no snapshot that is older than this
+ *			command, as a cursor or a calling query would have.
+ *		(e) The exception is REPACK (CONCURRENTLY) of 19, which passes a
+ *			snapshot: exactly the versions that this snapshot sees are written,
+ *			as our own. Other sessions write to the old table meanwhile; the
+ *			server decodes their changes and applies them to the new table
+ *			through the callbacks of DML. Snapshots that are older than the end
+ *			of the command do not see the rows, as on heap.
+ *		Example: 100 inserted a row, and 110 updated it; `oldest` is 105, and a
+ *		snapshot does not see 110. The new table gets the version of 100,
+ *		visible to all and deleted as of 110, and that of 110, as of 110.
  *	CLUSTER-6	The versions of a row are rows of their own in the new table,
- *		and an older one does not say where the next one is. So the deletion
- *		of an older version has ZUX_OTHER_PART, as if the row had gone to
- *		another partition, unless the row itself was deleted: a statement with
- *		a snapshot from before the update fails (follow_update in
- *		dml/zlock.c), where it would take the row for deleted and lose its own
- *		update. Such a statement took its snapshot and then waited for the
- *		rewrite: COPY (UPDATE ...), EXECUTE of SELECT FOR UPDATE, EXPLAIN
- *		ANALYZE EXECUTE, on 19 the check of a foreign key. Not asserted:
- *		was_deleted, which looks at the row's newest record, is the test
- *		itself.
+ *		and an older one does not say where the next one is. So the deletion of
+ *		an older version has ZUX_OTHER_PART, as if the row had gone to another
+ *		partition, unless the row itself was deleted: a statement with a
+ *		snapshot from before the update fails (follow_update in dml/zlock.c),
+ *		where it would take the row for deleted and lose its own update.
+ *		Examples: COPY (UPDATE ...), EXECUTE of SELECT FOR UPDATE, EXPLAIN
+ *		ANALYZE EXECUTE, on 19 the check of a foreign key, which took their
+ *		snapshot and then waited for the rewrite.
  *
  * All undo records of the rewrite are our own, and are kept until our
  * transaction is visible to all; from then on X does not matter.
@@ -75,8 +71,8 @@
 #include "vacuum/zvacuum.h"
 
 /*
- * Rows that are visible to all, or written as ours by CLUSTER-5, are written in
- * batches of this many bytes.
+ * Rows that are visible to all, or written as ours by CLUSTER-1e, are written
+ * in batches of this many bytes.
  */
 #define BATCH_BYTES BLCKSZ
 
@@ -93,8 +89,8 @@ typedef struct Rewrite
 	ZHistory   *history;
 	CommandId	cid;
 	TransactionId own;			/* our xid, in Version */
-	bool		keep_own;		/* write all of our own versions (CLUSTER-4) */
-	bool		concurrent;		/* others write the old table (CLUSTER-5) */
+	bool		keep_own;		/* write all of our own versions (CLUSTER-1d) */
+	bool		concurrent;		/* others write the old table (CLUSTER-1e) */
 	TransactionId horizon;		/* of this server's snapshots */
 	/* the batch: rows to be written together, as ours if concurrent */
 	int			nbatch;
@@ -353,7 +349,7 @@ gather_versions(Rewrite *rewrite, OffsetNumber off, Gathered **list, bool *live)
 			author = v.status == ZXID_OWN ? rewrite->own : zxid_to_xid(v.xid);
 		if (author == rewrite->own)
 			cid = zhistory_record(rewrite->history)->cid;
-		/* CLUSTER-4 */
+		/* CLUSTER-1d */
 		if (v.live && (rewrite->keep_own || !(author == rewrite->own && newer == rewrite->own)))
 		{
 			if (n == size)
@@ -370,7 +366,7 @@ gather_versions(Rewrite *rewrite, OffsetNumber off, Gathered **list, bool *live)
 		}
 		newer = author;
 		newer_cid = cid;
-		/* CLUSTER-3 */
+		/* CLUSTER-1c */
 		if (v.settled || (newer != rewrite->own && TransactionIdPrecedes(newer, rewrite->horizon)))
 			break;
 	}
@@ -541,7 +537,7 @@ read_by_index(Rewrite *rewrite, Relation index)
 
 /*
  * Takes the rows that the snapshot sees, in the order of the index unless it is
- * NULL or the rows will be sorted (CLUSTER-5).
+ * NULL or the rows will be sorted (CLUSTER-1e).
  */
 static void
 read_by_snapshot(Rewrite *rewrite, Relation index, Snapshot snapshot)
@@ -614,7 +610,7 @@ write_sorted(Rewrite *rewrite)
 
 /*
  * zheap_copy_for_cluster: See zvacuum.h. Reads the old table in one of three
- * ways: by a snapshot (CLUSTER-5), by the index, or block by block, and then
+ * ways: by a snapshot (CLUSTER-1e), by the index, or block by block, and then
  * sorts the rows if that was asked for.
  */
 void
@@ -625,7 +621,7 @@ zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort
 					   double *tups_recently_dead)
 {
 	Rewrite    *rewrite = palloc0(sizeof(Rewrite));
-	Snapshot	seen = zc_rewrite_snapshot; /* CLUSTER-5 */
+	Snapshot	seen = zc_rewrite_snapshot; /* CLUSTER-1e */
 	TransactionId oldest;
 
 	Assert(CheckRelationLockedByMe(old, seen != InvalidSnapshot ?

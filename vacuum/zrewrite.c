@@ -6,20 +6,13 @@
  * the table. CLUSTER and VACUUM FULL: zcluster.c.
  *
  * Undo names the file that it belongs to, so the undo of the old file does not
- * serve the new one. Rules:
- *	REWRITE-1	A new file has no undo of earlier changes. Not asserted: a new
- *				file has a new number, with which no record was written.
- *	REWRITE-2	A rewrite by CLUSTER or VACUUM FULL keeps what older snapshots
- *		need (zcluster.c). One by ALTER TABLE does not, as in heap. Not
- *		asserted: what older snapshots see is not known to the rewriting
- *		process; isolation tests compare with heap.
+ * serve the new one. Rewrites by CLUSTER and VACUUM FULL keep what older
+ * snapshots need (CLUSTER-1); one by ALTER TABLE does not, as on heap.
  *	REWRITE-3	A copy (SET TABLESPACE) keeps every TID, since indexes stay as
  *		they are. Aborted changes are undone first. On pages whose slots still
  *		matter, settled changes become visible to all, or dead; the others get
  *		undo records of ours "as of" the transactions that made them
- *		(zcluster.c, CLUSTER-2), in one chain for each page. Not asserted: the
- *		old file is the only proof and is dropped;
- *		isolation/specs/tablespace-snapshot compares.
+ *		(CLUSTER-1b), in one chain for each page.
  *
  * If the transaction is rolled back, the old file is used again, with its undo.
  *

@@ -20,23 +20,12 @@
  * Rules:
  *	VACUUM-1	A line pointer becomes LP_UNUSED only after this vacuum has
  *		removed its TID from every index. Otherwise it stays LP_DEAD for a
- *		later vacuum. Not asserted: which entries an index has is not known
- *		here: zundo.check_index (INDEX-2) and amcheck tell.
+ *		later vacuum.
  *	VACUUM-2	A block is truncated only if it has no line pointer and the
  *		transactions of all its slots are before `oldest`, so that no undo
- *		refers to it. Not asserted: the pages are gone afterwards;
- *		page_is_empty is the test itself.
+ *		refers to it.
  *	VACUUM-3	relfrozenxid is only set to values that zu_freeze_limit
- *				returns. Not asserted: the value is taken from that function
- *				and nothing else.
- *	VACUUM-5	Rows are counted as if changes in progress had not happened, as
- *		heap and ANALYZE do: their transaction adds them when it commits.
- *		Not asserted: a transaction may end while its rows are counted;
- *		isolation/specs/vacuum-counts compares the counts with heap's.
- *	VACUUM-4	A block whose bit in the visibility map is set (VMAP-1 in
- *		dml/README.md) need not be read: all its rows are live, no other line
- *		pointer is in use, all its changes have committed, and it has no
- *		overflow page (zoverflow_attach clears the bit).
+ *		returns.
  *
  * Crash points: each change of a page is one WAL record. A crash between the
  * passes leaves LP_DEAD line pointers for the next vacuum.
@@ -464,8 +453,8 @@ count_rows(ZVacuum *vac, Page page)
 
 /*
  * Counts the rows of a page with changes in progress as if these had not
- * happened (VACUUM-5): their transaction reports them when it commits. buf is
- * pinned and not locked.
+ * happened, as heap and ANALYZE do: their transaction adds them when it
+ * commits. buf is pinned and not locked.
  */
 static void
 count_committed_rows(ZVacuum *vac, Buffer buf)

@@ -21,9 +21,9 @@ extern void zheap_relation_vacuum(Relation rel, ZC_VACUUM_PARAMS * params,
 
 /*
  * zheap_copy_for_cluster: copies to new the versions of old that a snapshot may
- * need (CLUSTER-1 to CLUSTER-4). Both are locked in AccessExclusiveLock mode.
+ * need (CLUSTER-1). Both are locked in AccessExclusiveLock mode.
  * If it is given a snapshot, copies the versions that this one sees, and old is
- * locked in ShareUpdateExclusiveLock mode only (CLUSTER-5).
+ * locked in ShareUpdateExclusiveLock mode only (CLUSTER-1e).
  *
  * zheap_set_new_filelocator: creates the storage of a new or truncated table.
  * An unlogged table gets an empty init fork, too.
