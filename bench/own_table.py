@@ -13,6 +13,7 @@ from growth import beside_transaction
 from server import BenchError, ExistingServer, Session, one_line
 
 ROWS, TRANSACTIONS = 100000, 100000
+COUNTED = 1000                  # blocks whose rows are counted to find out how many a block has
 LOCK_TIMEOUT_MS = 5000          # so that a lock on the table does not keep the two transactions open
 # What pg_dump calls the things that are copied, before and after the rows.
 BEFORE, AFTER = ("TABLE", "SEQUENCE", "SEQUENCE OWNED BY", "DEFAULT"), ("INDEX", "CONSTRAINT")
@@ -65,12 +66,12 @@ class Table:
     def _find(self, session, name):
         """Finds the table, and checks that it is one, and can be read."""
         rows = session.query(
-            "SELECT c.oid, c.relkind, n.nspname, c.relname, c.reltuples::bigint, has_table_privilege(c.oid, 'SELECT')"
+            "SELECT c.oid, c.relkind, n.nspname, c.relname, has_table_privilege(c.oid, 'SELECT')"
             f" FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass({literal(name)})")
         if not rows:
             raise BenchError(f"there is no table {name} in that database, or its schema is not in search_path")
-        self.oid, kind, self.schema, self.relation, tuples, allowed = rows[0]
-        self.name, self.tuples = f"{quoted(self.schema)}.{quoted(self.relation)}", int(tuples)
+        self.oid, kind, self.schema, self.relation, allowed = rows[0]
+        self.name = f"{quoted(self.schema)}.{quoted(self.relation)}"
         if kind == "p":
             raise BenchError(f"{name} is a partitioned table, which has no rows of its own; name one of its partitions")
         if kind != "r":
@@ -151,13 +152,21 @@ class Table:
         server = server or self.user
         return subprocess.run([server.tool(command[0])] + command[1:], capture_output=True, text=True, env=server.environment(), check=False)
 
+    def _part(self, fraction):
+        """Returns the table's name for FROM, with a sample of this fraction of its blocks."""
+        return f"ONLY {self.name}" + (f" TABLESAMPLE SYSTEM ({100 * fraction:.9f})" if fraction < 1 else "")
+
     def _sample(self, session, rows):
-        """Copies rows."""
-        part = ""
-        if self.tuples > rows:
-            part = f" TABLESAMPLE SYSTEM ({min(100.0, 120.0 * rows / self.tuples):.6f})"
+        """Copies rows of blocks all over the table, of at most as many blocks as rows."""
+        blocks = max(1, int(session.value(f"SELECT pg_relation_size({self.oid}) / current_setting('block_size')::int")))
+        counted = min(1.0, COUNTED / blocks)
+        found = int(session.value(f"SELECT count(*) FROM {self._part(counted)}")) / counted
+        fraction = min(1.0, rows / blocks)
+        if found > rows:
+            # somewhat fewer than LIMIT allows, which would cut off the end of the table
+            fraction = min(fraction, 0.95 * rows / found)
         listed = ", ".join(quoted(column) for column in self.columns)
-        session.query(f"\\copy (SELECT {listed} FROM ONLY {self.name}{part} LIMIT {rows}) TO {literal(self.data)}")
+        session.query(f"\\copy (SELECT {listed} FROM {self._part(fraction)} LIMIT {rows}) TO {literal(self.data)}")
 
     def prepare(self, bench, engine):
         """Makes the types that the table needs in the engine's database."""
@@ -250,24 +259,38 @@ class Table:
             self.notes.append("Which columns change was not found out.")
             return
         listed = ", ".join(literal(column) for column in changed)
-        indexes = bench.server.run_sql(engine.database, f"""
-            SELECT DISTINCT c.relname, m.amname FROM pg_depend d JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
-              JOIN pg_class c ON c.oid = d.objid JOIN pg_am m ON m.oid = c.relam JOIN pg_index i ON i.indexrelid = c.oid
-             WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass
-               AND d.refobjid = {literal(self.name)}::regclass AND a.attname IN ({listed})
-            UNION
-            SELECT c.relname, m.amname FROM pg_constraint k JOIN pg_class c ON c.oid = k.conindid JOIN pg_am m ON m.oid = c.relam
-              JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = ANY (k.conkey)
-             WHERE k.conrelid = {literal(self.name)}::regclass AND a.attname IN ({listed});
-            """).splitlines()
-        found = [f"{name} ({method})" for name, method in (line.split("|") for line in indexes)]
-        words = ", ".join(changed)
-        if not found:
-            self.notes.append(f"Changed columns: {words}. They are in no index: zheap updates the rows in place.")
-        else:
-            self.notes.append(f"Changed columns: {words}. They are in these indexes: {', '.join(sorted(found))}. An update that changes one of "
-                              "them gives the row a new place, as on heap; with zbtree instead of btree, where the index is not unique, "
-                              f"it stays in place{'' if self.zbtree else ': --zbtree measures that'}.")
+        indexes = [line.rsplit("|", 3) for line in bench.server.run_sql(engine.database, f"""
+            WITH found AS (
+                SELECT d.objid, a.attnum FROM pg_depend d JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
+                 WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass
+                   AND d.refobjid = {literal(self.name)}::regclass AND a.attname IN ({listed})
+                UNION
+                SELECT k.conindid, a.attnum FROM pg_constraint k JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = ANY (k.conkey)
+                 WHERE k.conrelid = {literal(self.name)}::regclass AND a.attname IN ({listed}))
+            SELECT DISTINCT c.relname, m.amname, i.indpred IS NOT NULL,
+                   CASE WHEN m.amname = 'brin' AND current_setting('server_version_num')::int >= 160000 THEN 'stays'
+                        WHEN i.indisunique OR i.indisexclusion OR i.indexprs IS NOT NULL THEN 'moves'
+                        WHEN m.amname = 'zbtree' THEN 'stays' WHEN m.amname = 'btree' THEN 'zbtree' ELSE 'moves' END
+              FROM found JOIN pg_class c ON c.oid = objid JOIN pg_am m ON m.oid = c.relam JOIN pg_index i ON i.indexrelid = c.oid
+             ORDER BY 1;
+            """).splitlines()]
+        words = f"Changed columns: {', '.join(changed)}."
+        if not indexes:
+            self.notes.append(f"{words} They are in no index: zheap updates the rows in place.")
+            return
+        simple = {name: " (if its predicate is simple, see docs/limits.md)" if partial == "t" and method != "brin" else ""
+                  for name, method, partial, _ in indexes}
+        kinds = {kind: [name for name, _, _, its in indexes if its in kind.split()] for kind in ("moves zbtree", "stays", "zbtree")}
+        words += f" They are in these indexes: {', '.join(f'{name} ({method})' for name, method, _, _ in indexes)}."
+        if kinds["moves zbtree"]:
+            words += (" An update that changes the row's entry in one of these moves the row, and every index gets an entry: "
+                      f"{', '.join(kinds['moves zbtree'])}.")
+        if kinds["stays"]:
+            words += f" A change of columns of these alone leaves the row where it is: {', '.join(name + simple[name] for name in kinds['stays'])}."
+        if kinds["zbtree"] and not self.zbtree and not self.extensions:
+            words += (" With zbtree instead of btree that would also hold for these: "
+                      f"{', '.join(name + simple[name] for name in kinds['zbtree'])}; --zbtree measures that.")
+        self.notes.append(words)
 
     def measure(self, transactions):
         """Returns the function that measures the table on one engine."""
@@ -276,7 +299,7 @@ class Table:
             options = self.load(bench, engine)
             scan = f"SELECT count(*), sum(hashtext(t::text)::bigint) FROM {self.name} t"
             figures = beside_transaction(bench, engine, f"{literal(self.name)}::regclass", scan, options, transactions)
-            if not any(note.startswith(("Changed", "Which")) for note in self.notes):
+            if engine.name != "heap" and not any(note.startswith(("Changed", "Which")) for note in self.notes):
                 self.look_at_indexes(bench, engine)
             return figures
         return run

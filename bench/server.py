@@ -31,6 +31,11 @@ def one_line(text):
     return "no message"
 
 
+def connection_value(text):
+    """Returns a value of a connection string."""
+    return "'" + re.sub(r"(['\\])", r"\\\1", text) + "'"
+
+
 class Session:
     """A connection: a psql that gets its commands through a pipe."""
 
@@ -313,7 +318,7 @@ class PrivateServer(Server):
 
     def conninfo(self, database):
         """Returns the connection string of a database."""
-        return f"host={self.directory} port=5432 user=postgres dbname={database}"
+        return f"host={connection_value(self.directory)} port=5432 user=postgres dbname={connection_value(database)}"
 
     def wal_without_images(self, start, end):
         """Returns the bytes of the WAL records between two positions, without their full-page images."""
@@ -373,16 +378,15 @@ class ExistingServer(Server):
                               capture_output=True, text=True, env=self.environment())
         if done.returncode != 0:
             raise BenchError(f"cannot reach the server: {one_line(done.stderr)}")
-        self.admin_database = done.stdout.strip()
+        self.admin_database = done.stdout.rstrip("\n")
 
     def conninfo(self, database):
         """Returns the user's connection string, with another database."""
-        if re.match(r"postgres(ql)?://", self.base):
-            parts = urllib.parse.urlsplit(self.base)
-            options = [(k, v) for k, v in urllib.parse.parse_qsl(parts.query) if k != "dbname"]
-            return urllib.parse.urlunsplit(parts._replace(path="/" + database, query=urllib.parse.urlencode(options)))
-        base = self.base if "=" in self.base else f"dbname={self.base}"
-        return f"{base} dbname={database}"
+        uri = re.match(r"(postgres(?:ql)?://(?:[^/@]*@)?[^/?]*)[^?]*\??(.*)$", self.base)
+        if uri:
+            options = [option for option in uri[2].split("&") if option and not option.startswith("dbname=")]
+            return f"{uri[1]}/{urllib.parse.quote(database, safe='')}" + ("?" + "&".join(options) if options else "")
+        return (f"{self.base} " if "=" in self.base else "") + f"dbname={connection_value(database)}"
 
     def cpu_seconds(self):
         return None
