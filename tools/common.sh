@@ -204,20 +204,34 @@ private_server()
 		"$top/tools/build-postgres" $kind "$major" >&2
 	else
 		say "building PostgreSQL $major once, which takes some minutes; log: $log"
-		with_signs "building PostgreSQL $major" server_done "$log" "$top/tools/build-postgres" $kind "$major" ||
-			{ tail -n 15 "$log" >&2; false; }
+		with_signs "building PostgreSQL $major" server_done "$log" "$top/tools/build-postgres" $kind "$major" || {
+			# 3: it cannot be had; the last line says why
+			[ $? -ne 3 ] || die "there is no PostgreSQL $major: $(sed -n '$s/^build-postgres: //p' "$log")"
+			tail -n 15 "$log" >&2
+			false
+		}
 	fi || die "building PostgreSQL $major failed"
 	if ! am_root && [ "$built" = "$HOME/.cache/zundo/pg$name" ]; then echo "$built/bin"; return; fi
 	copy=$work/pg$name
+	lock_copies
 	if [ ! -f "$copy/complete" ] || [ "$built/complete" -nt "$copy/complete" ]; then
 		rm -rf "$copy"
 		mkdir -p "$copy"
-		cp -a "$built/bin" "$built/lib" "$built/include" "$built/share" "$copy/"
+		cp -a "$built/bin" "$built/lib" "$built/include" "$built/share" "$copy/" || die "copying the server to $copy failed"
 		[ ! -d "$built/src" ] || cp "$built/src/src/tools/valgrind.supp" "$copy/"
 		wrap_postgres "$copy" "${2:-}"
 		cp -a "$built/complete" "$copy/complete"
 	fi
 	echo "$copy/bin"
+}
+
+# lock_copies: waits until no other run copies a server into $work. The lock is held until
+# the end of the subshell that calls this.
+lock_copies()
+{
+	local fd
+	exec {fd}>"$work/lock-copies"
+	flock "$fd"
 }
 
 # server_done: prints how far the build of private_server is.
@@ -287,7 +301,7 @@ choose_server()
 	need_packages "${packages[@]}"
 	if takes_system_server "$version" "$purpose"; then
 		bindir=$(system_bindir "$major") || die "PostgreSQL $major is not installed"
-		[ "$purpose" = test ] || { bindir=$(copy_of_system "$bindir"); pg=$major-copy; }
+		[ "$purpose" = test ] || { bindir=$(copy_of_system "$bindir") || exit 1; pg=$major-copy; }
 	elif [ "$purpose" = measure ] && [ "$version" = "$major" ]; then
 		bindir=$(private_server "$major" --release)
 		pg=$major-release
@@ -297,7 +311,7 @@ choose_server()
 			*v) kind=--valgrind ;;
 			*c) kind=--coverage ;;
 		esac
-		bindir=$(private_server "$major" $kind)
+		bindir=$(private_server "$major" $kind) || exit 1
 	fi
 	use_bindir
 }
@@ -344,22 +358,23 @@ has_extensions()
 # because PostgreSQL finds its files relative to its programs.
 copy_of_system()
 {
-	local config=$1/pg_config copy=$work/system d
+	local config=$1/pg_config copy=$work/system new=$work/system.new d
+	lock_copies
 	# another minor version, or an extension that was installed since
 	if ! cmp -s "$1/postgres" "$copy$1/postgres" || ! has_extensions "$copy" "$("$config" --sharedir)"; then
+		rm -rf "$new"
 		for d in bindir pkglibdir sharedir; do
 			d=$("$config" --$d)
-			rm -rf "${copy:?}$d"
-			mkdir -p "$copy$d"
-			[ "$d" = "$1" ] || cp -a "$d/." "$copy$d"
+			mkdir -p "$new$d"
+			cp -a "$d/." "$new$d" || die "copying the server to $new failed"
 		done
 		for d in includedir includedir-server; do
 			d=$("$config" --$d)
-			mkdir -p "$copy${d%/*}"
-			[ -e "$copy$d" ] || ln -s "$d" "$copy$d"
+			mkdir -p "$new${d%/*}"
+			[ -e "$new$d" ] || ln -s "$d" "$new$d"
 		done
-		# last, since this is how we see that the copy is complete
-		cp -a "$1/." "$copy$1"
+		rm -rf "$copy"
+		mv "$new" "$copy"
 	fi
 	echo "$copy$1"
 }

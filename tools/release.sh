@@ -106,7 +106,7 @@ what_people_do()
 run_release_check()
 {
 	local names=("$@")
-	release_pg=15
+	release_pg=$(default_major)
 	pg=release
 	prepare_work
 	release=$work/release
