@@ -96,7 +96,7 @@ plan_cost()
 {
 	[ "$tier" != long ] || return 0
 	if [ -f "$top/test/cost/bounds-$1" ] || is_one_of cost "${parts[@]}"; then
-		job "$1" cost $heavy part_cost
+		job "$1" cost $medium part_cost
 	fi
 }
 
@@ -123,7 +123,7 @@ plan_fuzz()
 	local target
 	case $tier:${1%[asvc]} in one:* | *:17) ;; *) return 0 ;; esac
 	for target in wal undo; do
-		! wanted "$target" || job "$1" fuzz $heavy part_fuzz $target
+		! wanted "$target" || job "$1" fuzz $medium part_fuzz $target
 	done
 }
 

@@ -18,9 +18,10 @@ result()
 	fi
 }
 
-# The weights of jobs: a heavy one keeps more than one core busy, a light one mostly
-# waits. One heavy and two light jobs keep two cores busy.
+# The weights of jobs: a heavy one keeps more than one core busy, a medium one keeps
+# one busy, a light one mostly waits. One heavy and two light jobs keep two cores busy.
 heavy=3
+medium=2
 light=1
 
 # job SERVER PART WEIGHT FUNCTION [ARGUMENT]: adds a job to $jobs, whose elements are
@@ -114,7 +115,7 @@ run_jobs()
 	sum=$(expected_of_all)
 	rm -rf "$dir"
 	mkdir -p "$dir"
-	for weight in $heavy $light; do
+	for weight in $heavy $medium $light; do
 		for job in "${jobs[@]}"; do case $job in *"|$weight|"*) waiting+=("$job") ;; esac; done
 	done
 	while [ ${#waiting[@]} -gt 0 ] || [ $used -gt 0 ]; do
