@@ -8,6 +8,7 @@ use ZundoTest;
 
 my $node = zundo_node('minimal', <<'C');
 wal_level = minimal
+wal_skip_threshold = 256kB
 max_wal_senders = 0
 max_prepared_transactions = 0
 C
@@ -44,7 +45,8 @@ my %old = (
 mkdir $node->basedir . '/elsewhere';
 $node->safe_psql('postgres', "CREATE TABLESPACE elsewhere LOCATION '" . $node->basedir . "/elsewhere'");
 
-my %sizes = (few => 20, many => 60000);
+# below and above wal_skip_threshold
+my %sizes = (few => 20, many => 20000);
 my @tables;
 
 sub statements

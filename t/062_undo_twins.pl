@@ -3,6 +3,7 @@
 # repaired from the other one. Without a sound copy zheap tables raise an error
 # that names both, and heap tables can be used.
 # Rules: UNDO-40, UNDO-6, LOG-2.
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

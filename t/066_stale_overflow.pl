@@ -3,6 +3,7 @@
 # detected (OVERFLOW-3 in page/zoverflow.h). Every change of these slots must
 # keep the two counts equal.
 # Rules: OVERFLOW-4.
+# long
 use strict;
 use warnings;
 use Test::More;

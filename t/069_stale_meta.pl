@@ -2,6 +2,7 @@
 # writes, or the file has lost its end. What other pages prove is repaired at once, the
 # rest is reported until zundo.repair_undo is called, and no row is wrong meanwhile.
 # Rules: UNDO-71, LOG-2.
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,6 +1,7 @@
 # VACUUM cleans indexes in parallel, and in several passes when its memory is
 # small.
 # Rules: VACUUM-1.
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

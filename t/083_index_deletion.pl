@@ -1,5 +1,6 @@
 # An insertion into a full index page deletes the entries of rows that are gone,
 # without VACUUM, and no other entries.
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

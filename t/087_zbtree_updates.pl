@@ -3,7 +3,7 @@
 # same changes, and VACUUM removes the entries that are not needed (ZBTREE-8,
 # ZBTREE-9). The worker's purge is tested in t/088_zbtree_purge.
 # newest
-# slow
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

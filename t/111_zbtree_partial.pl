@@ -2,7 +2,7 @@
 # changes a key, or whether the row satisfies the predicate, stays in place, and
 # no scan returns a version that the predicate excludes. The oracle is a heap
 # table with btree indexes and the same changes.
-# slow
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

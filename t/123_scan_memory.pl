@@ -1,7 +1,7 @@
 # What a statement keeps for each table that it reads: each kind of scan gives its
 # view of a page back after its last row, by a new snapshot and by an old one. The
 # same statements over as many heap tables are the control.
-# slow
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
