@@ -76,10 +76,48 @@ typedef struct OuterJoin
 	List	   *conditions;
 } OuterJoin;
 
+/* The entries of a level's range table whose columns an expression uses. */
+typedef struct Columns
+{
+	Bitmapset  *entries;
+	Index		up;				/* levels between the expression and the level */
+} Columns;
+
 static void search_query(const Query *query, const Level *outer, Search *search);
 static bool is_inside(Node *node, Level *level);
 
 /* ---- what a variable stands for ---- */
+
+/* Collects the entries whose columns an expression of the level uses. */
+static bool
+collect_entries(Node *node, Columns *columns)
+{
+	bool		result;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, Var) && ((Var *) node)->varlevelsup == columns->up)
+		columns->entries = bms_add_member(columns->entries, ((Var *) node)->varno);
+	if (!IsA(node, Query))
+		return expression_tree_walker(node, collect_entries, columns);
+	columns->up++;
+	result = query_tree_walker((Query *) node, collect_entries, columns, 0);
+	columns->up--;
+	return result;
+}
+
+/*
+ * Returns the entries of the level's range table whose columns an expression
+ * uses. pull_varnos adds the outer joins that may set them to null.
+ */
+static Bitmapset *
+find_entries(Node *node)
+{
+	Columns		columns = {NULL, 0};
+
+	(void) collect_entries(node, &columns);
+	return columns.entries;
+}
 
 /* Returns the level at this distance further out, or NULL. */
 static const Level *
@@ -429,7 +467,7 @@ is_token(Node *xmin, Node *token, Node *ctid, Node *value, Level *level)
 		row->varno == shown->varno && row->varlevelsup == shown->varlevelsup &&
 		!is_inside(token, level) && !contain_subplans(token) &&
 		!has_outer_variables(token, level) &&
-		bms_is_subset(pull_varnos(NULL, token), pull_varnos(NULL, value));
+		bms_is_subset(find_entries(token), find_entries(value));
 }
 
 /*
@@ -635,7 +673,7 @@ search_from(Node *node, Level *level, List **conditions, List **outer_joins)
 static bool
 use_columns(List *exprs, List *entries, const Level *level)
 {
-	Bitmapset  *used = pull_varnos(NULL, (Node *) exprs);
+	Bitmapset  *used = find_entries((Node *) exprs);
 	int			rti = -1;
 
 	while ((rti = bms_next_member(used, rti)) >= 0)

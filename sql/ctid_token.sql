@@ -124,6 +124,14 @@ UPDATE seen SET c = t.ctid FROM t WHERE t.id = seen.id;
 WITH u AS (UPDATE t SET n = n FROM t o LEFT JOIN seen ON seen.c = o.ctid WHERE t.id = o.id AND seen.c IS NULL RETURNING t.id) SELECT * FROM u ORDER BY id;
 WITH u AS (UPDATE t SET n = n FROM seen RIGHT JOIN t o ON seen.c = o.ctid WHERE t.id = o.id AND seen.c IS NULL RETURNING t.id) SELECT * FROM u ORDER BY id;
 WITH u AS (UPDATE t SET n = n WHERE id IN (SELECT o.id FROM t o LEFT JOIN seen ON seen.c = o.ctid WHERE seen.c IS NULL) RETURNING id) SELECT * FROM u ORDER BY id;
+-- beside other outer joins that may set to null what chooses the rows, or ctid and xmin of a table
+UPDATE t SET n = t.n FROM seen LEFT JOIN t o ON o.ctid = seen.c LEFT JOIN seen s ON s.id = seen.id WHERE t.id = seen.id AND s.id = 1 RETURNING t.id;
+UPDATE t SET n = t.n FROM seen s RIGHT JOIN seen ON s.id = seen.id LEFT JOIN t o ON o.ctid = seen.c WHERE t.id = seen.id AND s.id = 1 RETURNING t.id;
+UPDATE t SET n = t.n FROM seen s FULL JOIN seen ON s.id = seen.id LEFT JOIN t o ON o.ctid = seen.c WHERE t.id = s.id RETURNING t.id;
+UPDATE t SET n = t.n FROM seen LEFT JOIN seen s ON s.id = seen.id LEFT JOIN t o ON o.ctid = seen.c LEFT JOIN seen r ON r.id = s.id WHERE t.id = seen.id RETURNING t.id;
+UPDATE seen SET c = t.ctid, x = t.xmin FROM t WHERE t.id = seen.id;
+UPDATE t SET n = t.n FROM t o JOIN seen s ON o.ctid = s.c RIGHT JOIN seen ON seen.id = s.id WHERE t.id = o.id AND o.xmin = s.x RETURNING t.id;
+UPDATE t SET n = t.n FROM t o JOIN seen s ON o.ctid = s.c RIGHT JOIN seen ON seen.id = s.id WHERE t.id = o.id AND o.xmin = s.x RETURNING t.id;
 UPDATE t SET n = n WHERE id NOT IN (SELECT id FROM t WHERE ctid = '(0,99)') AND id = 2 RETURNING id;
 UPDATE t SET n = n WHERE id <> ALL (SELECT id FROM t WHERE ctid = '(0,99)') AND id = 2 RETURNING id;
 UPDATE t SET n = n WHERE NOT EXISTS (SELECT FROM seen WHERE seen.c = t.ctid AND seen.x = '3') AND id = 2 RETURNING id;
