@@ -12,15 +12,14 @@
 #include "postgres.h"
 
 #include "access/sysattr.h"
-#include "access/transam.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
-#include "catalog/pg_proc.h"
 #include "catalog/pg_type_d.h"
 #include "common/zundo.h"
 #include "miscadmin.h"
 #include "mvcc/zctid.h"
-#include "mvcc/zxmin.h"
+#include "mvcc/ztables.h"
+#include "mvcc/zvalue.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
@@ -29,42 +28,10 @@
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 
-/*
- * A query may use a column of a WITH query several times, which uses a column
- * of another one several times, and so on; each use is followed anew.
- */
-#define MAX_VARIABLES	10000
-
-/* The search in one statement. */
-typedef struct Search
-{
-	List	   *named;			/* RangeTblEntries of which it names rows */
-	List	   *seen;			/* queries that have been searched */
-	int			budget;			/* number of variables that may still be
-								 * followed */
-} Search;
-
-/* A query, and the level around it. */
-typedef struct Level
-{
-	const Query *query;
-	const struct Level *outer;	/* NULL: it is the statement */
-	Search	   *search;
-	const SubLink *in;			/* of value IN (SELECT ...): its results are
-								 * the parameters of the expression; or NULL */
-} Level;
-
-/* An expression of a level. */
-typedef struct Source
-{
-	Node	   *node;
-	const Level *level;
-} Source;
-
 /* A condition of a level, and what else is known. */
 typedef struct Condition
 {
-	const Level *level;
+	const ZQueryLevel *level;
 	List	   *together;		/* conditions that hold if it does */
 	List	   *skipped;		/* RangeTblEntries whose ctids do not matter */
 } Condition;
@@ -76,332 +43,7 @@ typedef struct OuterJoin
 	List	   *conditions;
 } OuterJoin;
 
-/* The entries of a level's range table whose columns an expression uses. */
-typedef struct Columns
-{
-	Bitmapset  *entries;
-	Index		up;				/* levels between the expression and the level */
-} Columns;
-
-static void search_query(const Query *query, const Level *outer, Search *search);
-static bool is_inside(Node *node, Level *level);
-
-/* ---- what a variable stands for ---- */
-
-/* Collects the entries whose columns an expression of the level uses. */
-static bool
-collect_entries(Node *node, Columns *columns)
-{
-	bool		result;
-
-	if (node == NULL)
-		return false;
-	if (IsA(node, Var) && ((Var *) node)->varlevelsup == columns->up)
-		columns->entries = bms_add_member(columns->entries, ((Var *) node)->varno);
-	if (!IsA(node, Query))
-		return expression_tree_walker(node, collect_entries, columns);
-	columns->up++;
-	result = query_tree_walker((Query *) node, collect_entries, columns, 0);
-	columns->up--;
-	return result;
-}
-
-/*
- * Returns the entries of the level's range table whose columns an expression
- * uses. pull_varnos adds the outer joins that may set them to null.
- */
-static Bitmapset *
-find_entries(Node *node)
-{
-	Columns		columns = {NULL, 0};
-
-	(void) collect_entries(node, &columns);
-	return columns.entries;
-}
-
-/* Returns the level at this distance further out, or NULL. */
-static const Level *
-level_of(const Level *level, Index up)
-{
-	while (up-- > 0 && level != NULL)
-		level = level->outer;
-	return level;
-}
-
-/*
- * Adds an expression of a level, if it is known and no null, which names no
- * row.
- */
-static void
-add_source(Node *node, const Level *level, List **sources)
-{
-	Source	   *source;
-
-	if (node == NULL || level->search->budget-- <= 0 ||
-		(IsA(node, Const) && ((Const *) node)->constisnull))
-		return;
-	source = palloc(sizeof(Source));
-	source->node = node;
-	source->level = level;
-	*sources = lappend(*sources, source);
-}
-
-/* Adds the expression of column resno of a list, if it has one. */
-static void
-add_column(List *columns, int resno, const Level *level, List **sources)
-{
-	const TargetEntry *column = get_tle_by_resno(columns, resno);
-
-	if (column != NULL)
-		add_source((Node *) column->expr, level, sources);
-}
-
-/*
- * Adds what column resno of a query's result is made of: of a UNION, several
- * expressions. Of queries that change rows only what a DELETE returns is known.
- * setop: a part of the query's set operations, or NULL.
- */
-static void
-add_result(const Query *query, int resno, const Level *outer, Node *setop, List **sources)
-{
-	Level	   *level = palloc0(sizeof(Level));
-
-	level->query = query;
-	level->outer = outer;
-	level->search = outer->search;
-	if (setop == NULL && query->setOperations != NULL)
-		add_result(query, resno, outer, query->setOperations, sources);
-	else if (setop == NULL)
-		add_column(query->commandType == CMD_SELECT ? query->targetList :
-				   query->commandType == CMD_DELETE ? query->returningList : NIL,
-				   resno, level, sources);
-	else if (IsA(setop, RangeTblRef))
-		add_result(rt_fetch(((RangeTblRef *) setop)->rtindex, query->rtable)->subquery, resno,
-				   level, NULL, sources);
-	else if (((SetOperationStmt *) setop)->op == SETOP_UNION)
-	{
-		add_result(query, resno, outer, ((SetOperationStmt *) setop)->larg, sources);
-		add_result(query, resno, outer, ((SetOperationStmt *) setop)->rarg, sources);
-	}
-}
-
-/*
- * Returns the WITH query that an entry of the level's range table reads; NULL
- * for what a recursive query takes from itself.
- */
-static const Query *
-find_cte(const RangeTblEntry *rte, const Level *level)
-{
-	ListCell   *lc;
-
-	level = level_of(level, rte->ctelevelsup);
-	foreach(lc, level != NULL && !rte->self_reference ? level->query->cteList : NIL)
-	{
-		const CommonTableExpr *cte = lfirst_node(CommonTableExpr, lc);
-
-		if (strcmp(cte->ctename, rte->ctename) == 0)
-			return (const Query *) cte->ctequery;
-	}
-	return NULL;
-}
-
-/*
- * If the node stands for expressions elsewhere in the query, returns true and
- * adds those that are known: a column of a subquery, a WITH query, a join or a
- * group, what ON CONFLICT calls EXCLUDED, a scalar subquery, a parameter of IN.
- */
-static bool
-find_sources(Node *node, const Level *level, List **sources)
-{
-	const Var  *var = (const Var *) node;
-	const RangeTblEntry *rte;
-	const Query *query;
-	List	   *columns;
-
-	if (IsA(node, SubLink) && (((SubLink *) node)->subLinkType == EXPR_SUBLINK ||
-							   ((SubLink *) node)->subLinkType == ARRAY_SUBLINK))
-	{
-		add_result((Query *) ((SubLink *) node)->subselect, 1, level, NULL, sources);
-		return true;
-	}
-	if (IsA(node, Param) && ((Param *) node)->paramkind == PARAM_SUBLINK && level->in != NULL)
-	{
-		add_result((Query *) level->in->subselect, ((Param *) node)->paramid, level, NULL, sources);
-		return true;
-	}
-	if (!IsA(node, Var) || (level = level_of(level, var->varlevelsup)) == NULL)
-		return false;
-	query = level->query;
-	rte = rt_fetch(var->varno, query->rtable);
-	columns = rte->rtekind == RTE_JOIN ? rte->joinaliasvars : zc_group_expressions(rte);
-	if (rte->rtekind == RTE_SUBQUERY)
-		add_result(rte->subquery, var->varattno, level, NULL, sources);
-	else if (rte->rtekind == RTE_CTE && (query = find_cte(rte, level)) != NULL)
-		add_result(query, var->varattno, level_of(level, rte->ctelevelsup), NULL, sources);
-	else if (query != NULL && query->onConflict != NULL &&
-			 (int) var->varno == query->onConflict->exclRelIndex)
-		add_column(query->targetList, var->varattno, level, sources);
-	else if (columns != NIL && var->varattno > 0)
-		add_source(list_nth(columns, var->varattno - 1), level, sources);
-	else
-		return columns != NIL || rte->rtekind == RTE_CTE;
-	return true;
-}
-
-/* ---- where a value comes from ---- */
-
-/*
- * Returns whether the function may read the table: it is volatile, or it is a
- * stable one of a user's, which reads it with the statement's snapshot. The
- * server's own stable ones, such as current_setting(), do not.
- */
-static bool
-may_read(Oid function, void *context)
-{
-	char		volatility = func_volatile(function);
-
-	return volatility == PROVOLATILE_VOLATILE ||
-		(volatility == PROVOLATILE_STABLE && function >= FirstNormalObjectId);
-}
-
-/*
- * Returns whether a column of a function, of XMLTABLE and the like, or of
- * VALUES is from inside. Of several rows in VALUES one that is from outside is
- * enough; a null names no row.
- */
-static bool
-column_is_inside(RangeTblEntry *rte, AttrNumber column, Level *level)
-{
-	ListCell   *lc;
-
-	if (rte->rtekind == RTE_VALUES && column > 0)
-	{
-		foreach(lc, rte->values_lists)
-		{
-			Node	   *value = list_nth(lfirst_node(List, lc), column - 1);
-
-			CHECK_FOR_INTERRUPTS();
-			if (!(IsA(value, Const) && ((Const *) value)->constisnull) &&
-				!is_inside(value, level))
-				return false;
-		}
-		return true;
-	}
-	if (rte->rtekind == RTE_FUNCTION && column > 0)
-	{
-		foreach(lc, rte->functions)
-		{
-			const RangeTblFunction *function = lfirst_node(RangeTblFunction, lc);
-
-			if (column <= function->funccolcount)
-				return is_inside(function->funcexpr, level);
-			column -= function->funccolcount;
-		}
-	}
-	return range_table_entry_walker(rte, is_inside, level, 0);
-}
-
-/*
- * Returns whether an expression of the level is from inside: it depends on a
- * ctid or xmin that the statement itself reads, on what cannot be followed, or
- * on a function that may have locked the rows, or have read them with the
- * statement's snapshot. Of a UNION one part that is from outside is enough.
- */
-static bool
-is_inside(Node *node, Level *level)
-{
-	List	   *sources = NIL;
-	const RangeTblEntry *rte;
-	const Level *home;
-	ListCell   *lc;
-
-	if (node == NULL)
-		return false;
-	check_stack_depth();
-	if (find_sources(node, level, &sources))
-	{
-		foreach(lc, sources)
-		{
-			const Source *source = lfirst(lc);
-
-			CHECK_FOR_INTERRUPTS();
-			if (!is_inside(source->node, unconstify(Level *, source->level)))
-				return false;
-		}
-		return true;
-	}
-	if (IsA(node, Param))
-		return ((Param *) node)->paramkind != PARAM_EXTERN;
-	if (!IsA(node, Var))
-		return IsA(node, SubLink) || check_functions_in_node(node, may_read, NULL) ||
-			expression_tree_walker(node, is_inside, level);
-	home = level_of(level, ((Var *) node)->varlevelsup);
-	if (home == NULL)
-		return true;
-	rte = rt_fetch(((Var *) node)->varno, home->query->rtable);
-	switch (rte->rtekind)
-	{
-		case RTE_RELATION:
-			return rte->relkind == RELKIND_FOREIGN_TABLE ||
-				((Var *) node)->varattno == SelfItemPointerAttributeNumber ||
-				((Var *) node)->varattno == MinTransactionIdAttributeNumber;
-		case RTE_FUNCTION:
-		case RTE_TABLEFUNC:
-		case RTE_VALUES:
-			return column_is_inside(unconstify(RangeTblEntry *, rte), ((Var *) node)->varattno,
-									unconstify(Level *, home));
-		default:
-			return rte->rtekind != RTE_NAMEDTUPLESTORE;
-	}
-}
-
-/*
- * Returns the expression without casts. in_full: only without those to types
- * that show every transaction id as another value.
- */
-static Node *
-without_casts(Node *node, bool in_full)
-{
-	for (;;)
-	{
-		if (IsA(node, RelabelType))
-			node = (Node *) ((RelabelType *) node)->arg;
-		else if (IsA(node, CoerceViaIO) &&
-				 (!in_full || exprType(node) == TEXTOID || exprType(node) == VARCHAROID ||
-				  exprType(node) == INT8OID))
-			node = (Node *) ((CoerceViaIO *) node)->arg;
-		else
-			return node;
-	}
-}
-
-/*
- * Returns the entries of range tables whose ctid an expression is, with or
- * without casts: none or one, or one for each part of a UNION.
- */
-static List *
-find_tables(Node *ctid, const Level *level)
-{
-	Node	   *node = without_casts(ctid, false);
-	List	   *sources = NIL;
-	List	   *tables = NIL;
-	ListCell   *lc;
-
-	check_stack_depth();
-	if (find_sources(node, level, &sources))
-	{
-		foreach(lc, sources)
-		{
-			const Source *source = lfirst(lc);
-
-			tables = list_concat(tables, find_tables(source->node, source->level));
-		}
-	}
-	else if (IsA(node, Var) && ((Var *) node)->varattno == SelfItemPointerAttributeNumber &&
-			 (level = level_of(level, ((Var *) node)->varlevelsup)) != NULL)
-		tables = list_make1(rt_fetch(((Var *) node)->varno, level->query->rtable));
-	return tables;
-}
+static void search_query(const Query *query, const ZQueryLevel *outer, ZSearch *search);
 
 /* ---- conditions ---- */
 
@@ -441,7 +83,7 @@ equality(Node *node, Node **left, Node **right)
 
 /* Returns whether an expression has variables of a level around its own. */
 static bool
-has_outer_variables(Node *node, const Level *level)
+has_outer_variables(Node *node, const ZQueryLevel *level)
 {
 	for (int up = 1; (level = level->outer) != NULL; up++)
 	{
@@ -457,17 +99,17 @@ has_outer_variables(Node *node, const Level *level)
  * of constants and parameters, or comes from where value comes from.
  */
 static bool
-is_token(Node *xmin, Node *token, Node *ctid, Node *value, Level *level)
+is_token(Node *xmin, Node *token, Node *ctid, Node *value, ZQueryLevel *level)
 {
-	const Var  *row = (Var *) without_casts(ctid, false);
-	const Var  *shown = (Var *) without_casts(xmin, true);
+	const Var  *row = (Var *) zvalue_without_casts(ctid, false);
+	const Var  *shown = (Var *) zvalue_without_casts(xmin, true);
 
 	return IsA(row, Var) && row->varattno == SelfItemPointerAttributeNumber &&
 		IsA(shown, Var) && shown->varattno == MinTransactionIdAttributeNumber &&
 		row->varno == shown->varno && row->varlevelsup == shown->varlevelsup &&
-		!is_inside(token, level) && !contain_subplans(token) &&
+		!zvalue_is_inside(token, level) && !contain_subplans(token) &&
 		!has_outer_variables(token, level) &&
-		bms_is_subset(find_entries(token), find_entries(value));
+		bms_is_subset(zvalue_entries(token), zvalue_entries(value));
 }
 
 /*
@@ -478,7 +120,7 @@ is_token(Node *xmin, Node *token, Node *ctid, Node *value, Level *level)
 static bool
 is_proved(Node *ctid, Node *value, const Condition *condition)
 {
-	Level		level = *condition->level;
+	ZQueryLevel level = *condition->level;
 	ListCell   *lc;
 
 	foreach(lc, condition->together)
@@ -504,11 +146,11 @@ is_proved(Node *ctid, Node *value, const Condition *condition)
 static void
 look_at_operands(Node *ctid, Node *value, const Condition *condition)
 {
-	Level		level = *condition->level;
-	List	   *tables = find_tables(ctid, &level);
+	ZQueryLevel level = *condition->level;
+	List	   *tables = zvalue_tables(ctid, &level);
 	ListCell   *lc;
 
-	if (tables == NIL || is_inside(value, &level) || is_proved(ctid, value, condition))
+	if (tables == NIL || zvalue_is_inside(value, &level) || is_proved(ctid, value, condition))
 		return;
 	foreach(lc, tables)
 	{
@@ -522,7 +164,7 @@ look_at_operands(Node *ctid, Node *value, const Condition *condition)
  * are left alone, as one behind NOT does.
  */
 static bool
-search_subqueries(Node *node, Level *level)
+search_subqueries(Node *node, ZQueryLevel *level)
 {
 	if (node == NULL)
 		return false;
@@ -540,7 +182,7 @@ search_subqueries(Node *node, Level *level)
 static bool
 search_condition(Node *node, Condition *condition)
 {
-	Level		level = *condition->level;
+	ZQueryLevel level = *condition->level;
 	Condition	part = *condition;
 	Node	   *left = NULL;
 	Node	   *right = NULL;
@@ -571,11 +213,11 @@ search_condition(Node *node, Condition *condition)
 		}
 		return search_subqueries(node, &level);
 	}
-	if (IsA(node, Var) && find_sources(node, &level, &sources))
+	if (IsA(node, Var) && zvalue_sources(node, &level, &sources))
 	{
 		foreach(lc, sources)
 		{
-			const Source *source = lfirst(lc);
+			const ZSource *source = lfirst(lc);
 			Condition	column = {source->level};
 
 			(void) search_condition(source->node, &column);
@@ -589,7 +231,7 @@ search_condition(Node *node, Condition *condition)
 
 /* Does so for conditions that hold together, and with others. */
 static void
-search_conditions(List *conditions, List *others, const Level *level, List *skipped)
+search_conditions(List *conditions, List *others, const ZQueryLevel *level, List *skipped)
 {
 	Condition	all = {level, list_concat_copy(conditions, others), skipped};
 
@@ -610,14 +252,14 @@ split(Node *condition)
 
 /* Searches what an entry of the level's range table reads. */
 static void
-search_entry(RangeTblEntry *rte, Level *level)
+search_entry(RangeTblEntry *rte, ZQueryLevel *level)
 {
-	const Query *cte = rte->rtekind == RTE_CTE ? find_cte(rte, level) : NULL;
+	const Query *cte = rte->rtekind == RTE_CTE ? zvalue_cte(rte, level) : NULL;
 
 	if (rte->rtekind == RTE_SUBQUERY)
 		search_query(rte->subquery, level, level->search);
 	else if (cte != NULL && !list_member_ptr(level->search->seen, cte))
-		search_query(cte, level_of(level, rte->ctelevelsup), level->search);
+		search_query(cte, zvalue_level(level, rte->ctelevelsup), level->search);
 	else if (rte->rtekind != RTE_CTE)
 		(void) range_table_entry_walker(rte, search_subqueries, level, 0);
 }
@@ -628,7 +270,7 @@ search_entry(RangeTblEntry *rte, Level *level)
  * table.
  */
 static List *
-search_from(Node *node, Level *level, List **conditions, List **outer_joins)
+search_from(Node *node, ZQueryLevel *level, List **conditions, List **outer_joins)
 {
 	const JoinExpr *join = (JoinExpr *) node;
 	List	   *left,
@@ -671,9 +313,9 @@ search_from(Node *node, Level *level, List **conditions, List **outer_joins)
  * range table, perhaps as those of a join.
  */
 static bool
-use_columns(List *exprs, List *entries, const Level *level)
+use_columns(List *exprs, List *entries, const ZQueryLevel *level)
 {
-	Bitmapset  *used = find_entries((Node *) exprs);
+	Bitmapset  *used = zvalue_entries((Node *) exprs);
 	int			rti = -1;
 
 	while ((rti = bms_next_member(used, rti)) >= 0)
@@ -692,7 +334,7 @@ use_columns(List *exprs, List *entries, const Level *level)
  * which it has not.
  */
 static bool
-join_decides(const OuterJoin *join, const Level *level, List *conditions, List *outer_joins)
+join_decides(const OuterJoin *join, const ZQueryLevel *level, List *conditions, List *outer_joins)
 {
 	const Query *query = level->query;
 	List	   *exprs = query->commandType == CMD_SELECT ? list_make1(query->targetList) : NIL;
@@ -722,7 +364,7 @@ join_decides(const OuterJoin *join, const Level *level, List *conditions, List *
 
 /* Searches the parts of UNION and INTERSECT, and the first one of EXCEPT. */
 static void
-search_set_operation(Node *node, Level *level)
+search_set_operation(Node *node, ZQueryLevel *level)
 {
 	const SetOperationStmt *both = (const SetOperationStmt *) node;
 
@@ -762,9 +404,9 @@ changes_rows(const Query *query, bool matched)
  * ctid from outside. Not what it sets rows to, or returns of changed ones.
  */
 static void
-search_query(const Query *query, const Level *outer, Search *search)
+search_query(const Query *query, const ZQueryLevel *outer, ZSearch *search)
 {
-	Level		level = {query, outer, search};
+	ZQueryLevel level = {query, outer, search};
 	List	   *conditions = NIL;
 	List	   *outer_joins = NIL;
 	ListCell   *lc;
@@ -878,7 +520,7 @@ may_be_zheap(List *entries)
 	}
 	foreach(lc, with_children(entries))
 	{
-		if (zxmin_is_zheap(lfirst_oid(lc)))
+		if (ztables_is_zheap(lfirst_oid(lc)))
 			return true;
 	}
 	return false;
@@ -891,8 +533,8 @@ may_be_zheap(List *entries)
 List *
 zctid_named_from_outside(const Query *query)
 {
-	Search		search = {.budget = MAX_VARIABLES};
-	Level		statement = {query, NULL, &search};
+	ZSearch		search = {.budget = MAX_VARIABLES};
+	ZQueryLevel statement = {query, NULL, &search};
 	List	   *changed;
 	List	   *named;
 	List	   *result = NIL;

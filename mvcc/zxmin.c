@@ -38,6 +38,7 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type_d.h"
 #include "mvcc/zlevel.h"
+#include "mvcc/ztables.h"
 #include "mvcc/zvis.h"
 #include "mvcc/zxid.h"
 #include "mvcc/zxmin.h"
@@ -86,20 +87,6 @@ zxmin_author(ZHeapSlot *slot, bool names_author)
 	return InvalidTransactionId;
 }
 
-/* zxmin_is_zheap: See zxmin.h. */
-bool
-zxmin_is_zheap(Oid relid)
-{
-	Relation	rel = RelationIdGetRelation(relid);
-	bool		result;
-
-	if (!RelationIsValid(rel))
-		return false;
-	result = rel->rd_tableam != NULL && rel->rd_tableam->slot_callbacks(rel) == &TTSOpsZHeap;
-	RelationClose(rel);
-	return result;
-}
-
 /*
  * Returns xmin of a row for a comparison with the own transaction id. The
  * arguments are xmin, cmax and tableoid of the row. Returns our top-level
@@ -112,7 +99,7 @@ zundo_xmin_or_own(PG_FUNCTION_ARGS)
 	TransactionId xmin = PG_GETARG_TRANSACTIONID(0);
 	TransactionId own = GetTopTransactionIdIfAny();
 
-	if (!zxmin_is_zheap(PG_GETARG_OID(2)))
+	if (!ztables_is_zheap(PG_GETARG_OID(2)))
 		PG_RETURN_TRANSACTIONID(xmin);
 	if (DatumGetCommandId(PG_GETARG_DATUM(1)) != InvalidCommandId)
 		PG_RETURN_TRANSACTIONID(own);
@@ -651,7 +638,7 @@ zxmin_plan_table(PlannerInfo *root, RelOptInfo *rel)
 	if (root->parse->jointree == NULL || rte->rtekind != RTE_RELATION ||
 		!may_name_xmin(root, rel->relid))
 		return;
-	zheap = zxmin_is_zheap(rte->relid);
+	zheap = ztables_is_zheap(rte->relid);
 	if (!zheap && !rte->inh)
 		return;
 	search.or_own = find_or_own();
@@ -704,7 +691,7 @@ zxmin_plan_insert(PlannerInfo *root)
 		return;
 	foreach(lc, find_all_inheritors(rte->relid, AccessShareLock, NULL))
 	{
-		if (zxmin_is_zheap(lfirst_oid(lc)))
+		if (ztables_is_zheap(lfirst_oid(lc)))
 			refuse_xmin(lfirst_oid(lc));
 	}
 }

@@ -31,11 +31,4 @@ extern TransactionId zxmin_author(ZHeapSlot *slot, bool names_author);
 extern void zxmin_plan_table(PlannerInfo *root, RelOptInfo *rel);
 extern void zxmin_plan_insert(PlannerInfo *root);
 
-/*
- * zxmin_is_zheap: returns whether relid is a table of zheap; not so a
- * partitioned table. The caller need not hold a lock on it: the answer is then
- * as old as the relation cache.
- */
-extern bool zxmin_is_zheap(Oid relid);
-
 #endif
