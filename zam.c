@@ -13,7 +13,7 @@
 #include "common/zundo.h"
 #include "dml/zdml.h"
 #include "fmgr.h"
-#include "monitor/heap_readers.h"
+#include "guard/heap_readers.h"
 #include "scan/zscan.h"
 #include "tuple/ztts.h"
 #include "utils/builtins.h"

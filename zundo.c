@@ -15,11 +15,11 @@
 #include "common/zundo.h"
 #include "discard/discard.h"
 #include "fmgr.h"
+#include "guard/heap_readers.h"
 #include "hooks.h"
 #include "miscadmin.h"
-#include "monitor/heap_readers.h"
-#include "mvcc/zxmin.h"
 #include "mvcc/zvis.h"
+#include "mvcc/zxmin.h"
 
 PG_MODULE_MAGIC;
 

@@ -80,7 +80,7 @@ zxid_possible(ZXid xid)
 /*
  * zrel_nblocks: returns the number of blocks of rel. Our own code calls this
  * instead of the table AM's relation_size callback, which refuses functions of
- * heap (monitor/heap_callers.c).
+ * heap (guard/heap_callers.c).
  */
 static inline BlockNumber
 zrel_nblocks(Relation rel)
@@ -92,7 +92,7 @@ zrel_nblocks(Relation rel)
 /*
  * zundo_asks_size: set to true right before a function of the server is called
  * that asks for the table's size. The relation_size callback resets it, and
- * then does not look at its callers (HEAP-5 in monitor/).
+ * then does not look at its callers (HEAP-5 in guard/).
  */
 extern bool zundo_asks_size;
 
@@ -137,7 +137,7 @@ extern char *zundo_undo_full_exempt;	/* names of roles, or ZUNDO_SUPERUSERS */
 extern int	zundo_log_undo_size;	/* MB, -1 = never */
 extern int	zundo_log_undo_age; /* s, -1 = never */
 extern bool zundo_drop_rows_with_extension;
-extern bool zundo_allow_ctid_guard; /* GUARD-3 (mvcc/zctid.c) */
+extern bool zundo_allow_ctid_guard; /* GUARD-3 (guard/zctid.c) */
 extern int	zundo_key_queue;	/* kB, 0 = none (zbtree/queue.c) */
 extern double zundo_index_expression_cost;	/* dml/zcolumns.c */
 
@@ -166,7 +166,7 @@ extern void zundo_require_preload(void);
  */
 #ifdef ZUNDO_TESTING
 extern bool zundo_move_updates; /* no update in place */
-extern bool zundo_swap_btree;	/* monitor/access_method.c */
+extern bool zundo_swap_btree;	/* guard/access_method.c */
 extern char *zundo_fault_spec;	/* 'name:action[:n][,...]' */
 
 /*

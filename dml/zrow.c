@@ -11,8 +11,8 @@
 
 #include "access/xact.h"
 #include "dml/zdml_internal.h"
+#include "guard/zctid.h"
 #include "miscadmin.h"
-#include "mvcc/zctid.h"
 #include "mvcc/zlevel.h"
 #include "mvcc/ztrail.h"
 #include "rollback/zrollback.h"

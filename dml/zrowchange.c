@@ -9,7 +9,7 @@
 #include "postgres.h"
 
 #include "dml/zrowchange.h"
-#include "mvcc/zctid.h"
+#include "guard/zctid.h"
 #include "mvcc/zhandle.h"
 #include "mvcc/zlevel.h"
 #include "tuple/ztts.h"

@@ -151,7 +151,7 @@ read_for_insert(Relation rel, BlockNumber block, BulkInsertState bistate)
 /*
  * The block that the session inserted into last is kept where heap keeps its
  * own, but with the highest bit inverted: an insertion by heap's functions
- * (monitor/heap_callers.c) finds no such block, and fails before it has written
+ * (guard/heap_callers.c) finds no such block, and fails before it has written
  * anything.
  */
 #define TARGET_NOT_FOR_HEAP ((BlockNumber) 1 << 31)

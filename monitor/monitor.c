@@ -142,30 +142,6 @@ zmon_vprintf(const char *fmt, va_list args)
 	}
 }
 
-/* zmon_tables: See monitor.h. Reads pg_class; the tables are not locked. */
-List *
-zmon_tables(void)
-{
-	Oid			zheap = get_table_am_oid("zheap", true);
-	Relation	catalog = table_open(RelationRelationId, AccessShareLock);
-	SysScanDesc scan = systable_beginscan(catalog, InvalidOid, false, NULL, 0, NULL);
-	List	   *tables = NIL;
-	HeapTuple	tuple;
-
-	while (OidIsValid(zheap) && HeapTupleIsValid(tuple = systable_getnext(scan)))
-	{
-		Form_pg_class rel = (Form_pg_class) GETSTRUCT(tuple);
-
-		if (rel->relam == zheap &&
-			(rel->relkind == RELKIND_RELATION || rel->relkind == RELKIND_MATVIEW) &&
-			!isOtherTempNamespace(rel->relnamespace))
-			tables = lappend_oid(tables, rel->oid);
-	}
-	systable_endscan(scan);
-	table_close(catalog, AccessShareLock);
-	return tables;
-}
-
 Datum
 zmon_pointer(UndoPtr ptr, bool *isnull)
 {

@@ -45,12 +45,6 @@ extern void zmon_put(FunctionCallInfo fcinfo, Datum *values, bool *nulls);
 extern char *zmon_vprintf(const char *fmt, va_list args) pg_attribute_printf(1, 0);
 
 /*
- * zmon_tables: returns the OIDs of this database's zheap tables and
- * materialized views, except other sessions' temporary ones.
- */
-extern List *zmon_tables(void);
-
-/*
  * zmon_pointer: returns an undo pointer as text, generation.extent.byte, or
  * SQL null for InvalidUndoPtr.
  */

@@ -28,6 +28,7 @@
 #include "commands/defrem.h"
 #include "discard/discard.h"
 #include "funcapi.h"
+#include "guard/ztables.h"
 #include "miscadmin.h"
 #include "monitor/monitor.h"
 #include "mvcc/zvis.h"
@@ -170,7 +171,7 @@ repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
 				 d->logno, (uint64) d->from);
 		return;
 	}
-	foreach(lc, zmon_tables())
+	foreach(lc, ztables_list())
 	{
 		Relation	rel = try_relation_open(lfirst_oid(lc), AccessShareLock);
 		BlockNumber n;

@@ -251,7 +251,7 @@ fetch_by_handle(Relation rel, ItemPointer tid, TupleTableSlot *slot)
 }
 
 /*
- * Fetches the row at the TID that a lock has shown (GUARD-4 in mvcc/), if the
+ * Fetches the row at the TID that a lock has shown (GUARD-4 in guard/), if the
  * snapshot sees its newest version: as on heap, where the snapshot of the
  * statement that has locked it sees nothing at the new TID, and a later one
  * finds the row there.

@@ -1,4 +1,4 @@
--- xmin and ctid as guards of updates: what is refused (mvcc/zxmin.c, mvcc/zctid.c); xmin_token has what is not
+-- xmin and ctid as guards of updates: what is refused (guard/zxmin_id.c, guard/zctid.c); xmin_token has what is not
 SET client_min_messages = warning;
 CREATE TABLE v (id int PRIMARY KEY, n int) USING zheap;
 CREATE TABLE h (id int PRIMARY KEY, n int) USING heap;

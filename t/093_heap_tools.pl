@@ -1,7 +1,7 @@
 # Extensions and tools that treat every table as a heap table: tables of
 # extensions with default_table_access_method = zheap, heap functions on zheap
 # tables, and copies whose file is exchanged for the table's
-# (monitor/access_method.c, monitor/heap_callers.c).
+# (guard/access_method.c, guard/heap_callers.c).
 # Rules: HEAP-1, HEAP-2, HEAP-3, HEAP-4, HEAP-5, HEAP-6.
 use strict;
 use warnings;

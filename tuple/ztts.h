@@ -58,7 +58,7 @@ typedef struct ZHeapSlot
 
 /*
  * The TID of a row that a lock has found updated in place since the snapshot
- * (GUARD-4 in mvcc/): its own with this bit, which no offset has. Only slots
+ * (GUARD-4 in guard/): its own with this bit, which no offset has. Only slots
  * show it.
  */
 #define ZTID_NEWER	0x4000

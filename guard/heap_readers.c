@@ -1,5 +1,5 @@
 /*
- * monitor/heap_readers.c - functions of other modules that would read zheap
+ * guard/heap_readers.c - functions of other modules that would read zheap
  * pages as heap's.
  *
  * pg_check_visible() of contrib's pg_visibility takes every relation that has
@@ -23,7 +23,7 @@
 #include "catalog/pg_proc.h"
 #include "common/zundo.h"
 #include "fmgr.h"
-#include "monitor/heap_readers.h"
+#include "guard/heap_readers.h"
 #include "utils/builtins.h"
 #include "utils/syscache.h"
 

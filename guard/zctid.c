@@ -1,5 +1,5 @@
 /*
- * mvcc/zctid.c - statements that name rows by ctid. Owned here:
+ * guard/zctid.c - statements that name rows by ctid. Owned here:
  *
  *	(GUARD-3)	a statement that names rows of a table by a ctid from outside
  *				(zctid_outside.c), of which nobody knows when it was read,
@@ -22,7 +22,7 @@
 #include "catalog/pg_type_d.h"
 #include "common/zundo.h"
 #include "executor/executor.h"
-#include "mvcc/zctid.h"
+#include "guard/zctid.h"
 #include "mvcc/zlevel.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"

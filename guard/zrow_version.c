@@ -1,5 +1,5 @@
 /*
- * mvcc/zrow_version.c - zundo.row_version: the transaction's id in a column.
+ * guard/zrow_version.c - zundo.row_version: the transaction's id in a column.
  *
  * For applications that need of xmin what a token is not: which transaction
  * wrote a row, and an order. No locks, no buffers, no crash points.

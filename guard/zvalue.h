@@ -1,5 +1,5 @@
 /*
- * mvcc/zvalue.h - what a value in a query is made of.
+ * guard/zvalue.h - what a value in a query is made of.
  *
  * The query has been rewritten, but not planned: each variable names an entry
  * of a range table, and each level of the query knows the one around it.

@@ -1,5 +1,5 @@
 /*
- * mvcc/zctid.h - statements that name rows by ctid (GUARD-3, GUARD-4).
+ * guard/zctid.h - statements that name rows by ctid (GUARD-3, GUARD-4).
  */
 #ifndef ZUNDO_ZCTID_H
 #define ZUNDO_ZCTID_H

@@ -1,7 +1,8 @@
 /*
- * mvcc/zctid_outside.c - whether a statement names rows by a ctid from outside.
+ * guard/zctid_outside.c - whether a statement names rows by a ctid from
+ * outside.
  *
- * GUARD-3 (mvcc/zctid.c) lets such a statement change only rows that its
+ * GUARD-3 (guard/zctid.c) lets such a statement change only rows that its
  * transaction holds. This file looks for the condition ctid = value in the
  * query before it is planned: then each variable names an entry of a range
  * table, and each level of the query knows the one around it. Of a change the
@@ -16,10 +17,10 @@
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_type_d.h"
 #include "common/zundo.h"
+#include "guard/zctid.h"
+#include "guard/ztables.h"
+#include "guard/zvalue.h"
 #include "miscadmin.h"
-#include "mvcc/zctid.h"
-#include "mvcc/ztables.h"
-#include "mvcc/zvalue.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"

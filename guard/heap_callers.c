@@ -1,5 +1,5 @@
 /*
- * monitor/heap_callers.c - refuses calls of heap's functions for a zheap
+ * guard/heap_callers.c - refuses calls of heap's functions for a zheap
  * table.
  *
  * C code that knows only heap inserts by CatalogTupleInsert or heap_insert and
@@ -37,7 +37,7 @@
 #include "access/heapam.h"
 #include "access/hio.h"
 #include "common/zundo.h"
-#include "monitor/heap_readers.h"
+#include "guard/heap_readers.h"
 
 bool		zundo_asks_size = false;
 

@@ -1,5 +1,5 @@
 /*
- * mvcc/zvalue.c - what a value in a query is made of.
+ * guard/zvalue.c - what a value in a query is made of.
  *
  * Called by zctid_outside.c. No locks, no buffers, no crash points.
  */
@@ -11,8 +11,8 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type_d.h"
 #include "common/zundo.h"
+#include "guard/zvalue.h"
 #include "miscadmin.h"
-#include "mvcc/zvalue.h"
 #include "nodes/nodeFuncs.h"
 #include "parser/parsetree.h"
 #include "utils/lsyscache.h"

@@ -1,5 +1,5 @@
 /*
- * monitor/access_method.c - the access method of tables that other modules'
+ * guard/access_method.c - the access method of tables that other modules'
  * code fills.
  *
  * An extension's C code may read and write its tables by heap's functions
@@ -23,7 +23,7 @@
  * Builds for tests can make zbtree indexes where a command says btree
  * (zundo.swap_btree), so that the server's own suites run with zbtree.
  *
- * monitor/heap_callers.c refuses heap's functions that reach a zheap table
+ * guard/heap_callers.c refuses heap's functions that reach a zheap table
  * nevertheless. Locks: none. Crash points: none.
  */
 #include "postgres.h"
@@ -35,8 +35,8 @@
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "common/zundo.h"
+#include "guard/heap_readers.h"
 #include "miscadmin.h"
-#include "monitor/heap_readers.h"
 #include "nodes/parsenodes.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"

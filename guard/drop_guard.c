@@ -1,5 +1,5 @@
 /*
- * monitor/drop_guard.c - keeps DROP EXTENSION zundo CASCADE from dropping
+ * guard/drop_guard.c - keeps DROP EXTENSION zundo CASCADE from dropping
  * rows.
  *
  * Called by the ProcessUtility hook in hooks.c. If the user may drop the
@@ -32,9 +32,9 @@
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "common/zundo.h"
+#include "guard/heap_readers.h"
+#include "guard/ztables.h"
 #include "miscadmin.h"
-#include "monitor/heap_readers.h"
-#include "monitor/monitor.h"
 #include "nodes/parsenodes.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
@@ -84,7 +84,7 @@ check_rows(void)
 	ListCell   *lc;
 
 	lock_undo_log();
-	foreach(lc, zmon_tables())
+	foreach(lc, ztables_list())
 	{
 		Relation	rel = try_relation_open(lfirst_oid(lc), AccessExclusiveLock);
 

@@ -1,5 +1,5 @@
 /*
- * monitor/heap_readers.h - guards against code of other modules that would
+ * guard/heap_readers.h - guards against code of other modules that would
  * take zheap pages for heap's, and against commands that would hand zheap
  * tables to such code or drop them unnoticed.
  */
