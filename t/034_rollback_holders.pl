@@ -110,11 +110,9 @@ for my $mode ('SHARE', 'SHARE ROW EXCLUSIVE', 'EXCLUSIVE')
 	my $holder = by('eve');
 	stall(sub { begin($holder, "BEGIN; LOCK TABLE eve.mine IN $mode MODE") });
 	is((result($holder))[0], '00000', "$mode is granted");
-	my $start = time;
 	my ($err) = fill(10, 'error');
 	is($err, '', "writers beside $mode have space");
 	ok($node->poll_query_until('postgres', 'SELECT zundo.undo_bytes_in_use() < 1500000'), 'undo is given back');
-	cmp_ok(time - $start, '<', 10, '... within 10 s');
 	is($node->safe_psql('postgres', "SELECT mode, granted FROM pg_locks WHERE relation = 'eve.mine'::regclass"),
 		($mode =~ s/(\w+)/\u\L$1/gr =~ s/ //gr) . 'Lock|t', '... while the lock is held');
 	my ($more) = fill(60, 'error');

@@ -9,7 +9,7 @@ use Test::More;
 use Time::HiRes qw(sleep);
 use ZundoTest;
 
-my $node = zundo_node('lock_races', "lock_timeout = '5s'\n");
+my $node = zundo_node('lock_races', "lock_timeout = '60s'\n");
 $node->safe_psql('postgres', q{
 	CREATE EXTENSION zundo;
 	CREATE TABLE p (id int PRIMARY KEY, m int) USING zheap;
@@ -17,7 +17,7 @@ $node->safe_psql('postgres', q{
 	INSERT INTO p SELECT g, 0 FROM generate_series(1, 10) g;
 	CREATE TABLE c (id int REFERENCES p) USING zheap;
 });
-my ($one, $two) = map { $node->background_psql('postgres', on_error_stop => 0) } 1 .. 2;
+my ($one, $two, $watcher) = map { $node->background_psql('postgres', on_error_stop => 0) } 1 .. 3;
 my $pid = $two->query('SELECT pg_backend_pid()');
 
 # waits: waits until the second session waits for another one; returns whether it does.
@@ -66,7 +66,6 @@ $two->query_safe('COMMIT');
 # 3. A savepoint within a savepoint has changed the page. Both are rolled back
 # while another session looks for locks on a row of the page. It must find the
 # lock that was taken before both.
-my $asleep = "SELECT wait_event IS NOT DISTINCT FROM 'PgSleep' FROM pg_stat_activity WHERE pid = $pid";
 my $caught = 0;
 for (1 .. 20)
 {
@@ -75,10 +74,7 @@ for (1 .. 20)
 	# with a transaction id, it looks once
 	$two->query_safe(q{BEGIN; SELECT txid_current(); SET LOCAL zundo.fault = 'lockers-chain:sleep'; SET LOCAL lock_timeout = '2s'});
 	$two->query_until(qr/asked/, "\\echo asked\nSELECT id FROM p WHERE id = 3 FOR UPDATE;\n\\echo done\n");
-	$node->poll_query_until('postgres', $asleep);
-	kill 'STOP', $pid;
-	# it may have woken up in between
-	$caught = $node->safe_psql('postgres', $asleep) eq 't';
+	$caught = ZundoTest::caught($watcher, $pid, 'SELECT%FOR UPDATE%');
 	$one->query_safe('ROLLBACK TO s') if $caught;
 	kill 'CONT', $pid;
 	my $answer = $two->query_until(qr/done/, '');
@@ -103,9 +99,7 @@ for (1 .. 20)
 	kill 'STOP', $pid;
 	$one->query_safe('COMMIT; BEGIN; UPDATE v SET n = 2 WHERE id = 1; SAVEPOINT s; UPDATE v SET n = 3 WHERE id = 1');
 	kill 'CONT', $pid;
-	$node->poll_query_until('postgres', $asleep);
-	kill 'STOP', $pid;
-	$caught = $node->safe_psql('postgres', $asleep) eq 't';
+	$caught = ZundoTest::caught($watcher, $pid, 'SELECT%FOR KEY SHARE%');
 	$one->query_safe('COMMIT');
 	kill 'CONT', $pid;
 	my ($answer) = $two->query_until(qr/done/, '') =~ /n is (\d)/;
@@ -116,7 +110,7 @@ for (1 .. 20)
 ok($caught, 'the transaction has committed while the row was read');
 
 sound($node, '', qw(p c v));
-$_->quit for $one, $two;
+$_->quit for $one, $two, $watcher;
 no_crash($node);
 $node->stop;
 done_testing();

@@ -13,7 +13,7 @@ max_prepared_transactions = 50
 lock_timeout = '5s'
 C
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
-my ($one, $two) = map { $node->background_psql('postgres', on_error_stop => 0) } 1 .. 2;
+my ($one, $two, $watcher) = map { $node->background_psql('postgres', on_error_stop => 0) } 1 .. 3;
 
 # start SESSION SQL: starts the statement without waiting for its end.
 sub start { my ($session, $sql) = @_; $session->query_until(qr/asked/, "\\echo asked\n$sql\n"); return; }
@@ -80,21 +80,29 @@ sound($node, '', 't');
 sql(q{CREATE TABLE a (id int PRIMARY KEY, pad text) USING zheap;
 	INSERT INTO a SELECT -g, repeat('x', 500) FROM generate_series(1, 30) g;
 	CREATE TABLE b (id int) USING zheap});
+my $pid = $one->query('SELECT pg_backend_pid()');
 for my $case (["INSERT INTO a VALUES (1)", 1, 'count(*) FROM a'], ["COPY a (id) FROM PROGRAM 'seq 2 9'", 1, 'count(*) FROM a'],
 	["INSERT INTO a VALUES (11) ON CONFLICT DO NOTHING", 1, 'count(*) FROM a'],
 	["INSERT INTO a SELECT g FROM generate_series(21, 23) g", 3, 'id FROM a LIMIT 1'])
 {
 	my ($insert, $row, $read) = @$case;
-	$one->query('SET zundo.fault = DEFAULT; BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM b');
-	start($one, "SET zundo.fault = 'insert-page:sleep:$row'; $insert;");
-	sleep 0.4;
+	my $caught;
+	for (1 .. 5)
+	{
+		$one->query('SET zundo.fault = DEFAULT; BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM b');
+		start($one, "SET zundo.fault = 'insert-page:sleep:$row'; $insert;");
+		last if $caught = ZundoTest::caught($watcher, $pid, substr($insert, 0, 8) . '%');
+		$one->query('ROLLBACK');
+	}
+	ok($caught, "it sleeps: $insert");
 	sql("BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT $read; INSERT INTO b VALUES (1); COMMIT");
+	kill 'CONT', $pid;
 	$one->query('COMMIT');
 	is(sql('SELECT count(*) FROM a WHERE id > 0; DELETE FROM a WHERE id > 0'), 0, "one of two that did not see each other fails: $insert");
 }
 sound($node, '', 'a');
 
-$_->quit for $one, $two, $builder, $keeper;
+$_->quit for $one, $two, $watcher, $builder, $keeper;
 crash($node);
 sound($node, 'after a crash', qw(full_page t));
 no_crash($node);

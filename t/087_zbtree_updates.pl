@@ -92,7 +92,7 @@ my $writer = $twins->{writer};
 ask($writer, 'VACUUM (INDEX_CLEANUP on) z');
 sub entries
 {
-	sql('VACUUM (INDEX_CLEANUP on) z');
+	sql('SELECT zundo.discard(); VACUUM (INDEX_CLEANUP on) z');
 	return sql(q{SELECT string_agg(reltuples::text, ' ' ORDER BY relname) FROM pg_class WHERE relname IN ('z_a', 'z_ba', 'z_c')});
 }
 my $rows = sql('SELECT count(*) FROM z');

@@ -80,7 +80,7 @@ sql(q{CREATE TABLE st (id int, a int, b int, c int) USING zheap WITH (fillfactor
 # The purge comes after the report of the session whose entries it deletes: the server counts no less than 0.
 ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM st');
 sql('UPDATE st SET a = a + 1000, b = -b; UPDATE st SET c = 1 WHERE id <= 200; UPDATE st SET c = 2 WHERE id <= 100');
-counted(1500, 'before they are purged');
+counted(1200, 'before they are purged');
 ask($old, 'COMMIT');
 entries('st_a', 500, 'purged');
 entries('st_b', 300, 'purged');
@@ -110,7 +110,7 @@ ask($locker, 'BEGIN; LOCK TABLE other IN SHARE MODE');
 my $begun = time;
 ask($holder, 'COMMIT');
 entries('big_a', 30000, 'beside a locked table');
-cmp_ok(time - $begun, '<', 40, 'all chunks at once');
+cmp_ok(time - $begun, '<', 55, 'all chunks at once');
 entries('p_a', 2000, 'beside a locked table, another one');
 cmp_ok(sql(q{SELECT entries FROM zundo.index_entries('other_a')}), '>', 1, 'the locked one waits');
 is(sql(q{SELECT count(*) FROM pg_locks WHERE NOT granted}), '0', 'and nobody else does');
@@ -191,7 +191,8 @@ for my $size ('16kB', '0')
 	sleep 2;
 	is(sql(q{SELECT * FROM zundo.check_index('p_a')}), '', "zundo.key_queue = $size");
 	ok($node->poll_query_until('postgres', q{SELECT n_dead_tup > 0 FROM pg_stat_user_tables WHERE relname = 'p'}), "zundo.key_queue = $size: VACUUM is due");
-	cmp_ok(count_entries(), $size eq '0' ? '==' : '<', 4000, "zundo.key_queue = $size: entries");
+	if ($size eq '0') { is(count_entries(), 4000, "zundo.key_queue = $size: entries"); }
+	else { ok($node->poll_query_until('postgres', q{SELECT entries < 4000 FROM zundo.index_entries('p_a')}), "zundo.key_queue = $size: entries"); }
 	cmp_ok(count_entries(), '>', 2000, "zundo.key_queue = $size: not all");
 	sql('VACUUM (INDEX_CLEANUP on) p');
 	entries('p_a', 2000, "zundo.key_queue = $size: VACUUM");

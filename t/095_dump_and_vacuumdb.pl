@@ -57,8 +57,7 @@ foreach my $format (sort keys %how)
 	$node->command_ok([ 'pg_dump', @{ $how{$format} }, '-f', "$dir/$format", '-d', $conn ], "pg_dump: $format");
 }
 my $before = $node->safe_psql('source', 'SELECT count(*) FROM history');
-sleep 1;
-cmp_ok($node->safe_psql('source', 'SELECT count(*) FROM history'), '>', $before, 'the writers are still running');
+ok($node->poll_query_until('source', "SELECT count(*) > $before FROM history"), 'the writers are still running');
 # not INT, which is ignored by what a shell has put into the background
 $bench->signal('TERM');
 $bench->finish;

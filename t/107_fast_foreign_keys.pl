@@ -130,7 +130,7 @@ sub beside
 		ask($first, 'BEGIN', named($other, $am));
 		is($complaint =~ s/.*QUERY_SEPARATOR.*\n?//gr, '', "$name: the other transaction ($am)") if $complaint =~ /ERROR/;
 		$second->query_until(qr/starts/, "\\echo starts\n" . named($statements, $am) . ";\n");
-		$node->poll_query_until('postgres', "SELECT state <> 'active' OR wait_event_type IS NOT DISTINCT FROM 'Lock' FROM pg_stat_activity WHERE pid = $pid AND query !~ 'pg_backend_pid|ISOLATION'");
+		$node->poll_query_until('postgres', "SELECT state <> 'active' OR wait_event_type IS NOT DISTINCT FROM 'Lock' FROM pg_stat_activity WHERE pid = $pid AND query LIKE 'INSERT%'");
 		$out{$am} = sql("SELECT wait_event_type IS NOT DISTINCT FROM 'Lock' FROM pg_stat_activity WHERE pid = $pid") . "\n";
 		ask($first, $end);
 		$out{$am} .= ask($second, 'SELECT 1') . "\n" . ($complaint =~ /ERROR: +(.*)/ ? $1 : 'no error') =~ s/_$am(?![a-z])/_AM/gr . "\n";

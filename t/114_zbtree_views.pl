@@ -143,7 +143,9 @@ for my $kind (@kinds)
 	sql(qq{CREATE TABLE $s (n int, v text) USING $kind->[0]; INSERT INTO $s SELECT g, 'v' || g FROM generate_series(1, 2000) g;
 		CREATE INDEX ${s}_n ON $s USING $kind->[1] (n); SELECT zundo.discard(); VACUUM ANALYZE $s});
 }
-my $stats = q{SELECT pg_stat_force_next_flush();
+# Each session reports what it has done before psql returns: later, it would be counted with what follows.
+my $report = 'SELECT pg_stat_force_next_flush()';
+my $stats = qq{$report;
 	SELECT i.idx_scan, i.idx_tup_read, i.idx_tup_fetch, o.idx_blks_read + o.idx_blks_hit, t.idx_scan, t.idx_tup_fetch, t.seq_scan, b.idx_blks_read + b.idx_blks_hit, t.n_tup_upd
 	FROM pg_stat_user_indexes i JOIN pg_statio_user_indexes o USING (indexrelid) JOIN pg_stat_user_tables t ON t.relid = i.relid JOIN pg_statio_user_tables b ON b.relid = i.relid WHERE i.relname = 'S'};
 my $reset = q{SELECT pg_stat_reset_single_table_counters('S'::regclass), pg_stat_reset_single_table_counters('S_n'::regclass)};
@@ -165,7 +167,7 @@ for my $plan (sort keys %plan)
 			"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF, BUFFERS OFF) $query", $reset;
 		sql($sql[4]);
 		my $counted = sql($sql[0], "$sql[1] OFFSET 0; $sql[2]");
-		return ($counted =~ s/.*\n//sr) . "\n" . sql($sql[0], $sql[3]) =~ s/$s/S/gr;
+		return ($counted =~ s/.*\n//sr) . "\n" . sql($sql[0], "$sql[3];", $report) =~ s/$s/S/gr;
 	});
 	note($shown);
 	like($shown, $plan =~ /bitmap/ ? qr/Bitmap Index Scan on S_n/ : $only eq 'on' ? qr/Index Only Scan.* using S_n/ : qr/Index Scan.* using S_n/, "$plan: the plan");
@@ -176,7 +178,7 @@ my $old = session($node);
 ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
 my $shown = each_kind('entries of old keys', sub {
 	my ($kind) = @_;
-	my @sql = map { named($_, 'S', $kind) } 'UPDATE S SET n = n + 10000 WHERE n BETWEEN 1000 AND 1009', $reset, "SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT v FROM S WHERE n BETWEEN 1000 AND 1099; $stats";
+	my @sql = map { named($_, 'S', $kind) } "UPDATE S SET n = n + 10000 WHERE n BETWEEN 1000 AND 1009; $report", $reset, "SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT v FROM S WHERE n BETWEEN 1000 AND 1099; $stats";
 	sql($sql[0]);
 	sql($sql[1]);
 	return join '|', (split /\|/, sql($sql[2]) =~ s/.*\n//sr)[0 .. 2];

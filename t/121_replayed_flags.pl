@@ -88,7 +88,7 @@ my ($flagged, $cleared, %was) = (0, 0);
 for my $round (1 .. 24)
 {
 	my $changes = join "\n", map { change() } 1 .. 1 + int rand 6;
-	$node->psql('postgres', "SET statement_timeout = '1s'; SET lock_timeout = '200ms';\n$changes", on_error_stop => 0);
+	$node->psql('postgres', "SET statement_timeout = '30s'; SET lock_timeout = '200ms';\n$changes", on_error_stop => 0);
 	my $flags = same("round $round (seed $seed)");
 	if ($round % 6 == 0)
 	{

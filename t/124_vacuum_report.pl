@@ -135,7 +135,7 @@ unlike($log, qr/vacuum of table "postgres\.public\.slow"/, 'not logged: setting 
 
 # Autovacuum beside an open DELETE, after one VACUUM: it does not come for rows that
 # are not dead.
-sql(map { "CREATE TABLE open_$_ (id int PRIMARY KEY, v int) USING $_ WITH (autovacuum_enabled = off); INSERT INTO open_$_ SELECT g, g FROM generate_series(1, 20000) g;" } @ams);
+sql((map { "CREATE TABLE open_$_ (id int PRIMARY KEY, v int) USING $_ WITH (autovacuum_enabled = off); INSERT INTO open_$_ SELECT g, g FROM generate_series(1, 20000) g;" } @ams), 'SELECT pg_stat_force_next_flush()');
 sql(map { "VACUUM ANALYZE open_$_;" } @ams);
 sql(map { "BEGIN; DELETE FROM open_$_ WHERE id <= 15000; PREPARE TRANSACTION 'open_$_';" } @ams);
 sql(map { "VACUUM open_$_;" } @ams);

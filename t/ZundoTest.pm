@@ -20,20 +20,32 @@ our $complaint = '';
 
 # The time limit of a session is for each of its queries, and for its end. In the server's
 # module it is for the whole life of the session, unless set_query_timer_restart was called,
-# and even then quit dies in a session that was not used for that long.
+# and even then quit dies in a session that was not used for that long. And quit returns
+# when the session's process has ended: until then that holds its snapshot and its locks.
 {
 	no warnings 'redefine';
 	my $background_psql = \&PostgreSQL::Test::Cluster::background_psql;
 	*PostgreSQL::Test::Cluster::background_psql = sub {
 		my $session = $background_psql->(@_);
 		$session->set_query_timer_restart();
+		$session->{node} = $_[0];
+		$session->{backend} = $session->query('SELECT pg_backend_pid()');
 		return $session;
 	};
 	my $quit = \&PostgreSQL::Test::BackgroundPsql::quit;
 	*PostgreSQL::Test::BackgroundPsql::quit = sub {
 		my ($session) = @_;
+		my $postmaster = $session->{node}{_pid};
 		$session->{timeout}->start();
-		return $quit->($session);
+		my $result = eval { $quit->($session) };
+		my $error = $@;
+		for (1 .. 50 * $PostgreSQL::Test::Utils::timeout_default)
+		{
+			last unless $postmaster && kill(0, $postmaster) && kill(0, $session->{backend});
+			select(undef, undef, undef, 0.02);
+		}
+		die $error if $error ne '';
+		return $result;
 	};
 }
 
@@ -214,6 +226,21 @@ sub wait_for_death
 		}
 		select(undef, undef, undef, 0.1);
 	}
+	return 0;
+}
+
+# caught SESSION PID STATEMENT: waits until the process, which executes a statement like
+# this one, sleeps at a fault point, where it stays for a second. Stops it there (SIGSTOP)
+# and returns whether it does sleep there; if it was too late, lets it continue.
+sub caught
+{
+	my ($watcher, $pid, $statement) = @_;
+	my $look = "SELECT CASE WHEN wait_event = 'PgSleep' THEN 'asleep' WHEN state <> 'active' AND query LIKE '$statement' THEN 'passed' END
+		FROM pg_stat_activity WHERE pid = $pid";
+	select(undef, undef, undef, 0.02) while ask($watcher, $look) eq '';
+	kill 'STOP', $pid;
+	return 1 if ask($watcher, $look) eq 'asleep';
+	kill 'CONT', $pid;
 	return 0;
 }
 
