@@ -149,7 +149,7 @@ class Cluster:
         self.stock_assertions += own
         return [line for line in lines if BAD_LOG.search(line)]
 
-    def wait_until_up(self, timeout=60):
+    def wait_until_up(self, timeout=300):
         """Waits until the server accepts connections, after a crash from which the postmaster recovers by itself."""
         deadline = time.time() + timeout
         while "accepting connections" not in self.run("pg_isready", "-h", self.root, "-p", "5432", check=False):

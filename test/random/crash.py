@@ -278,7 +278,7 @@ def check_tables(conn):
         raise Broken("index and sequential scans of rows differ")
 
 
-def wait_for_quiet(conn, seconds=60):
+def wait_for_quiet(conn, seconds=240):
     """Waits until aborted transactions are undone and old undo is discarded; returns the bytes of undo left."""
     deadline = time.time() + seconds
     while True:

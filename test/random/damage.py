@@ -597,7 +597,7 @@ class Trial:
         self.state.thaw()
         self.damage.inflict()
         try:
-            cluster.start(timeout=30)
+            cluster.start(timeout=120)
         except ClusterError as error:
             raise Down(f"the server does not start: {error}") from error
         conn = cluster.connect()
@@ -622,7 +622,7 @@ class Trial:
         cluster.stop("fast")
         if cluster.postmaster() is not None:
             raise Down("the server does not stop")
-        cluster.start(timeout=30)
+        cluster.start(timeout=120)
         conn = cluster.connect()
         self.compare_all(conn, "started again")
         conn.close()
@@ -662,7 +662,7 @@ class Trial:
         cluster = self.state.cluster
         self.state.thaw()
         try:
-            cluster.start(timeout=30)
+            cluster.start(timeout=120)
             standby = Copy(cluster, "standby")
         except ClusterError as error:
             raise Down(f"the server does not start: {error}") from error

@@ -407,7 +407,7 @@ def compare_tables(publisher, subscribers):
         spooled = False
         for (schema, table), rows in want.items():
             while (now := contents(there, schema, table)) != rows:
-                if time.time() > begun + 180:
+                if time.time() > begun + 300:
                     raise Different(f"{schema}.{table} of {subscriber.name}: {now}, published {rows}")
                 spooled = spooled or (time.time() > begun + 20 and subscriber.spool())
                 time.sleep(0.2)

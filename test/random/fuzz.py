@@ -736,7 +736,7 @@ def load(shared):
             watch_for_stuck(shared)
             look = time.time() + 20
     shared.stop.set()
-    deadline = time.time() + 60
+    deadline = time.time() + 180
     for thread in threads:
         thread.join(max(0.1, deadline - time.time()))
         if thread.is_alive():

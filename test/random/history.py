@@ -41,7 +41,7 @@ import zbtree_side  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SIDES = ("h", "z")
-HANG_SECONDS = 40
+HANG_SECONDS = 120
 PIN_SECONDS = 8                 # more than the 5 s for which VACUUM waits for the lock to truncate a table
 DEADLOCK = "40P01"
 NOT_SUPPORTED = "0A000"

@@ -81,9 +81,10 @@ class Side:
         self.zbtree = zbtree
         self.dsn = dsn
         self.is_zheap = access_method == "zheap"
+        # a worker may have locked a zheap table for a moment
         self.settings = [f"SET search_path = {name}, public", f"SET default_table_access_method = {access_method}", "SET enable_seqscan = off",
                          "SET enable_bitmapscan = off", "SET enable_hashjoin = off", "SET enable_mergejoin = off", "SET my.depth = 0",
-                         f"SET my.calls = {CALLS}", "SET lock_timeout = '50ms'", "SET statement_timeout = '8s'", "SET client_min_messages = notice"]
+                         f"SET my.calls = {CALLS}", f"SET lock_timeout = '{'1s' if self.is_zheap else '50ms'}'", "SET statement_timeout = '8s'", "SET client_min_messages = notice"]
         self.sessions = {}
         self.session(3)
         for statement in (f"DROP SCHEMA IF EXISTS {name} CASCADE", f"CREATE SCHEMA {name}"):

@@ -630,7 +630,7 @@ class Copy:
         return [line for line in without_stock_assertions(lines, after_crash)[0] if BAD_LOG.search(line)]
 
 
-def catch_up(primary, standby, seconds=120):
+def catch_up(primary, standby, seconds=300):
     """Waits until the standby has replayed what the primary has written; raises Broken if it takes too long."""
     conn = connect(primary)
     with conn.cursor() as cursor:
