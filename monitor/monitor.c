@@ -44,8 +44,8 @@
  */
 #define MAX_PENDING_RECORDS 100000
 
-/* How long zundo.purge() waits for another process that discards. */
-#define PURGE_PATIENCE_MS	1000
+/* How long discard() and purge() wait for another process that discards. */
+#define DISCARD_PATIENCE_MS	5000
 
 PGDLLEXPORT Datum zundo_undo_bytes_in_use(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_undo(PG_FUNCTION_ARGS);
@@ -623,10 +623,23 @@ zundo_undo_records(PG_FUNCTION_ARGS)
 }
 
 /*
- * zundo.discard(): makes a pass as a worker does, unless another process
- * discards, and returns the bytes freed. The caller's own snapshot counts in
- * the horizon. Raises an error if its transaction has written, and in
- * recovery.
+ * Makes a discard pass, after that of another process if there is one. Makes
+ * none if that takes longer than DISCARD_PATIENCE_MS.
+ */
+static void
+discard_in_turn(ZuUndoAborts which, bool every_log, ZuDiscardStats *stats)
+{
+	for (int ms = 0; ms < DISCARD_PATIENCE_MS && !zu_discard(which, every_log, stats); ms++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(1000L);
+	}
+}
+
+/*
+ * zundo.discard(): makes a pass as a worker does and returns the bytes freed.
+ * The caller's own snapshot counts in the horizon. Raises an error if its
+ * transaction has written, and in recovery.
  */
 Datum
 zundo_discard(PG_FUNCTION_ARGS)
@@ -640,13 +653,13 @@ zundo_discard(PG_FUNCTION_ARGS)
 				 errmsg("zundo.discard() cannot run in a transaction that has modified data"),
 				 errhint("Call it in a separate transaction.")));
 	zu_attach_database();
-	(void) zu_discard(ZU_UNDO_ALL, false, &stats);
+	discard_in_turn(ZU_UNDO_ALL, false, &stats);
 	PG_RETURN_INT64((int64) stats.bytes_discarded);
 }
 
 /*
- * Has all empty logs give back their last extents, unless another process
- * discards for PURGE_PATIENCE_MS, or our transaction has written.
+ * Has all empty logs give back their last extents, unless our transaction has
+ * written.
  */
 static void
 empty_logs(void)
@@ -654,13 +667,8 @@ empty_logs(void)
 	ZuDiscardStats stats;
 
 	zu_attach_database();
-	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
-		return;
-	for (int ms = 0; ms < PURGE_PATIENCE_MS && !zu_discard(ZU_UNDO_NONE, true, &stats); ms++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		pg_usleep(1000L);
-	}
+	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		discard_in_turn(ZU_UNDO_NONE, true, &stats);
 }
 
 /*

@@ -93,14 +93,18 @@ my ($aborter, $holder, $discarder) = map { session($node) } 1 .. 3;
 is(ask($aborter, 'BEGIN', 'UPDATE t SET n = 0 WHERE id = 1', 'SAVEPOINT s', 'UPDATE t SET n = 0 WHERE id = 2',
 	q{SELECT count(DISTINCT xid), count(DISTINCT top_xid) FROM zundo.undo_records() WHERE status = 'own'}, 'ROLLBACK'),
 	'2|1', 'zundo.undo_records names the top-level transaction of a subtransaction');
+my $pid = ask($discarder, 'SELECT pg_backend_pid()');
 while (!$rest && $attempt++ < 20)
 {
 	ask($aborter, 'SET zundo.eager_rollback_pages = 0', 'BEGIN', 'UPDATE t SET n = -1 WHERE id = 1');
 	ask($holder, 'BEGIN', 'SELECT pg_current_xact_id()');
 	ask($discarder, "SET zundo.fault = 'log-parsed:sleep:$attempt'");
 	$discarder->query_until(qr/begun/, "\\echo begun\nSELECT zundo.discard();\n");
-	select(undef, undef, undef, 0.3);
+	# stopped in its sleep, so that it does not end too early (with fewer logs it does not sleep)
+	$node->poll_query_until('postgres', "SELECT wait_event = 'PgSleep' OR state = 'idle' AND query ~ 'discard' FROM pg_stat_activity WHERE pid = $pid");
+	kill 'STOP', $pid;
 	ask($aborter, 'SAVEPOINT s', 'UPDATE wide SET pad = reverse(pad)', 'ROLLBACK');
+	kill 'CONT', $pid;
 	# a process that has not read the log would find one transaction
 	ask($discarder, 'RESET zundo.fault', 'SELECT zundo.discard()');
 	$rest = $node->safe_psql('postgres', $begins_within);
@@ -112,6 +116,15 @@ is($rest, '1', "a log begins with the rest of a transaction, attempt $attempt");
 is($node->safe_psql('postgres', 'SELECT xid, state FROM zundo.stat_rollback'), '', 'which is undone: no rollback waits');
 ask($holder, 'ROLLBACK');
 is(lag(), '0', 'it is discarded, too');
+
+# 4. A session that asks for a pass while another process makes one, which has not seen
+# the last transaction, gets its own pass after that one. (The snapshot of VACUUM does not
+# count.)
+ask($discarder, q{SET zundo.fault = 'log-parsed:sleep:1'});
+$discarder->query_until(qr/begun/, "\\echo begun\nVACUUM zundo.undo_log;\n");
+ok(asleep($node, $pid), 'a pass has begun');
+ask($aborter, 'UPDATE t SET n = n + 1 WHERE id = 1');
+is(lag(), '0', 'another one waits for it, and discards the rest');
 sound($node, '', qw(t k wide zundo.undo_log));
 $_->quit for @writer, @reader, @mover, @locker, $aborter, $holder, $discarder;
 $node->stop;

@@ -9,7 +9,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 our @EXPORT = qw(read_block write_block write_twins twin_block map_block extent_block zundo_node standby_of server_major server_has sql session ask $complaint
-	crash crashes stop_idle wait_for_death timed_out passes sound no_crash
+	crash crashes stop_idle asleep all_discarded wait_for_death timed_out passes sound no_crash
 	index_twins change_twins compare_twins twin_round rebuild_twins end_snapshots);
 
 # The node that zundo_node has started last, which sql() uses.
@@ -265,6 +265,25 @@ sub stop_idle
 		select(undef, undef, undef, 0.05);
 	}
 	die "the processes are never idle: $condition";
+}
+
+# asleep NODE PID: waits until the process is in pg_sleep(), or sleeps at a fault point;
+# returns whether it is.
+sub asleep
+{
+	my ($node, $pid) = @_;
+	return $node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity WHERE pid = $pid AND wait_event = 'PgSleep'");
+}
+
+# all_discarded NODE [DATABASE]: waits until all undo of the database has been discarded;
+# returns whether it has. One call of zundo.discard() may leave some, for another process
+# can have a snapshot for a moment: a worker that begins a cycle, the launcher, a session
+# that connects. The last pass begins when the one has ended that has emptied the logs, so
+# `oldest` is published as well.
+sub all_discarded
+{
+	my ($node, $database) = @_;
+	return $node->poll_query_until($database // 'postgres', 'SELECT zundo.discard() IS NOT NULL AND zundo.undo_bytes_in_use() = 0 AND zundo.discard() IS NOT NULL');
 }
 
 # timed_out NODE SQL NAME: tests that the statement has to wait for a lock (lock_timeout
