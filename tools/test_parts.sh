@@ -24,7 +24,7 @@ part_build()
 regress()
 {
 	local output=$1 label=$2 am=$3 driver=$4 options=() status name log=$1/log
-	local timeout=${PG_TEST_TIMEOUT_DEFAULT:-30}
+	local timeout=${PG_TEST_TIMEOUT_DEFAULT:-180}
 	shift 4
 	# under valgrind it takes 10 s only to connect, on a busy machine 60
 	! under_valgrind || timeout=$((20 * timeout))
@@ -358,7 +358,7 @@ run_tap()
 		"PG_REGRESS=$src/regress/pg_regress" "PG_CONFIG=$pg_config" "top_builddir=$dir" \
 		"TESTDIR=$dir" "TESTDATADIR=$dir/tmp_check" "TESTLOGDIR=$dir/log" \
 		"PG_TEST_PORT_DIR=$work/tap-ports" \
-		"PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-60}" \
+		"PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-180}" \
 		"share_contrib_dir=$("$pg_config" --sharedir)/contrib" "$@" \
 		timeout -k 60 "$(time_limit)" prove --verbose --norc "$file" >"$log" 2>&1 || status=$?
 	[ $status -ne 124 ] || echo "# terminated after $(time_limit) s" >>"$log"
