@@ -125,6 +125,7 @@ for my $fault (sort keys %reached_by)
 	# something for VACUUM to prune
 	$node->safe_psql('postgres', q{UPDATE t SET pad = repeat('w', 200) WHERE id % 4 = 0; UPDATE t SET pad = 'v' WHERE id % 4 = 0;
 		DELETE FROM plain WHERE id % 50 = 1; INSERT INTO plain SELECT g, 'again' FROM generate_series(1, 50) g});
+	all_discarded($node);
 	$before = $node->safe_psql('postgres', $state);
 	my ($rc) = $node->psql('postgres',
 		"SET zundo.eager_rollback_pages = 1000;\nSET zundo.fault = '$fault:crash';\n" . join(";\n", split(/; */, $reached_by{$fault})) . ";\n");
@@ -137,7 +138,8 @@ for my $fault (sort keys %reached_by)
 # worker continues.
 $before = $node->safe_psql('postgres', $state);
 $node->append_conf('postgresql.conf', "zundo.fault = 'rollback-logged:crash'");
-$node->reload;
+# a worker that runs may take the new setting too late
+$node->restart;
 $node->psql('postgres', "SET zundo.fault = ''; SET zundo.eager_rollback_pages = 0;
 	BEGIN; UPDATE t SET n = n + 1; DELETE FROM plain; ROLLBACK");
 ok(wait_for_death($node), 'an undo worker died in a rollback');

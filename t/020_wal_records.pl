@@ -77,6 +77,7 @@ $node->safe_psql('postgres', 'SELECT * FROM t WHERE id = 5 FOR KEY SHARE');
 written('INLINE_LOCK', 'SELECT FOR KEY SHARE');
 $node->safe_psql('postgres', 'BEGIN; UPDATE t SET n = -1 WHERE id < 50; DELETE FROM t WHERE id = 60; ROLLBACK');
 written('ROLLBACK', 'undone by the session');
+all_discarded($node);
 $node->safe_psql('postgres', 'VACUUM t');
 written('PRUNE', 'deleted rows become stubs');
 
@@ -95,7 +96,7 @@ $node->safe_psql('postgres', q{
 	INSERT INTO seen SELECT g, 0, repeat('x', 100) FROM generate_series(1, 100) g});
 for my $kind ('UPDATE', 'DELETE', 'INSERT', 'MULTI_INSERT', 'MOVE')
 {
-	$node->safe_psql('postgres', 'SELECT zundo.discard()');
+	all_discarded($node);
 	$node->safe_psql('postgres', 'VACUUM seen');
 	is($node->safe_psql('postgres', $bits), '2', "before $kind all pages have their bits");
 	$node->safe_psql('postgres', $change{$kind});
@@ -104,7 +105,7 @@ for my $kind ('UPDATE', 'DELETE', 'INSERT', 'MULTI_INSERT', 'MOVE')
 }
 is($node->safe_psql('postgres', qq{SELECT count(*) FROM pg_get_wal_records_info('$start', pg_current_wal_flush_lsn())
 	WHERE resource_manager = 'zundo' AND description = 'not all-visible'}), '0', 'without records of their own');
-$node->safe_psql('postgres', 'SELECT zundo.discard()');
+all_discarded($node);
 $node->safe_psql('postgres', 'VACUUM seen');
 $node->safe_psql('postgres', q{UPDATE seen SET filler = repeat('long', 50) WHERE id = 1});
 is($node->safe_psql('postgres', $bits), '0', 'a move to another page clears the bits of both');

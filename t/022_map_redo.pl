@@ -17,7 +17,7 @@ $primary->safe_psql(
 	'postgres', q{
 	CREATE TABLE t (id int PRIMARY KEY, n int) USING zheap;
 	INSERT INTO t SELECT g, 0 FROM generate_series(1, 100) g});
-$primary->safe_psql('postgres', 'SELECT zundo.discard()');
+all_discarded($primary);
 $primary->safe_psql('postgres', 'VACUUM t');
 is($primary->safe_psql('postgres', "SELECT relallvisible FROM pg_class WHERE relname = 't'"), '1', 'the page has its bit');
 
@@ -33,7 +33,7 @@ $standby->safe_psql('postgres', 'CHECKPOINT');
 
 # 2. The bit is cleared; then the map is cut off with the table.
 $primary->safe_psql('postgres', 'DELETE FROM t');
-$primary->safe_psql('postgres', 'SELECT zundo.discard()');
+all_discarded($primary);
 $primary->safe_psql('postgres', 'VACUUM (INDEX_CLEANUP ON) t');
 is($primary->safe_psql('postgres', "SELECT pg_relation_size('t') + pg_relation_size('t', 'vm')"), '0', 'table and map are empty');
 # later pages, so that the standby has to come further than this to be consistent

@@ -49,11 +49,16 @@ is($node->safe_psql('postgres', q(
 		zundo.page_slots('big', b) WHERE status = 'aborted')), '0', 'the other table has been rolled back');
 
 my $blocks = q(SELECT blks_read + blks_hit FROM pg_stat_database WHERE datname = 'postgres');
-select(undef, undef, undef, 1.5);
-my $before = $node->safe_psql('postgres', $blocks);
-select(undef, undef, undef, 3);
-my $after = $node->safe_psql('postgres', $blocks);
-cmp_ok($after - $before, '<', 1000, 'the undo of the rollback is not read again while the table is locked');
+# what was read before is reported some seconds later
+my $read;
+for (1 .. 10)
+{
+	my $before = $node->safe_psql('postgres', $blocks);
+	select(undef, undef, undef, 3);
+	$read = $node->safe_psql('postgres', $blocks) - $before;
+	last if $read < 1000;
+}
+cmp_ok($read, '<', 1000, 'the undo of the rollback is not read again while the table is locked');
 
 # other processes and transactions that hold or wait for a conflicting lock
 my $blocked_by = q(SELECT blocked_by FROM zundo.stat_rollback WHERE waits_for = 'other'::regclass);
@@ -102,6 +107,7 @@ open(my $file, '+<:raw', $path) or die "$path: $!";
 seek($file, 8000, 0);
 print $file "\xff" x 16;
 close($file);
+my $begin = time;
 $node->start;
 ok($node->poll_query_until('postgres', q(
 	SELECT count(*) = 1 FROM zundo.stat_rollback WHERE state = 'failed' AND waits_for = 'bad'::regclass)),
@@ -112,16 +118,16 @@ is($node->safe_psql('postgres', 'SELECT id FROM good'), '1', 'which is readable'
 like(slurp_file($node->logfile), qr/could not roll back transaction \d+ in the table with OID \d+: invalid page in block 0/,
 	'the log says why');
 # If another table gets the file, that changes nothing: the next attempt is made 30 s
-# after the first one.
+# after the first one, and another one 60 s later.
 my $failures = sub { return scalar(() = slurp_file($node->logfile) =~ /could not roll back transaction/g) };
 my $failed = $failures->();
-my $begin = time;
 $node->safe_psql('postgres', q(
 	CREATE EXTENSION zundo_test;
 	CREATE TABLE spare (id int) USING zheap;
 	SELECT zundo_test_swap_files('bad', 'spare');
 	SELECT pg_sleep(4)));
-cmp_ok($failures->() - $failed, '<=', (time - $begin < 20) ? 0 : 1, 'the same waiting time in a table that has got the file');
+my $later = $failures->() - $failed;
+cmp_ok($later, '<=', (time - $begin < 30) ? 0 : (time - $begin < 90) ? 1 : 2, 'the same waiting time in a table that has got the file');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM zundo.stat_rollback'), '1', 'the rollback is still pending');
 # a file that is gone needs no further attempt: the next one would be made after 30 s only
 $begin = time;
@@ -132,7 +138,8 @@ cmp_ok(time - $begin, '<', 25, '... without waiting for the next attempt');
 # An error outside the error handler of the rollback's subtransaction ends the worker's whole transaction, so that it
 # neither keeps locks nor fails to do its work from then on.
 $node->append_conf('postgresql.conf', "zundo.fault = 'rollback-table:error'");
-$node->reload;
+# a worker that runs may take the new setting too late
+$node->restart;
 my $offset = -s $node->logfile;
 $node->safe_psql('postgres', 'BEGIN; UPDATE good SET id = 2; ROLLBACK');
 $node->wait_for_log(qr/ERROR: .*fault point "rollback-table"/, $offset);

@@ -50,6 +50,15 @@ sub keep
 	return $session;
 }
 
+# patient SECONDS: how long writers wait from now on. A session that is canceled has a
+# second to end, and then the worker has to come.
+sub patient
+{
+	my ($seconds) = @_;
+	$node->safe_psql('postgres', "ALTER ROLE writer SET zundo.undo_full_timeout = '${seconds}s'");
+	return;
+}
+
 sub room
 {
 	ok($node->poll_query_until('postgres', 'SELECT zundo.undo_bytes_in_use() < 500000'), 'room again');
@@ -84,6 +93,7 @@ room();
 
 # Sessions of other roles are terminated, with a message that says why.
 $kept = keep('keeper');
+patient(60);
 is(write_as_writer(40), '', 'a writer that may cancel continues');
 $kept->{stderr} = '';
 eval { $kept->query('SELECT 1') };
@@ -104,12 +114,14 @@ eval { $innocent->quit };
 $node->append_conf('postgresql.conf', "zundo.undo_full_exempt = 'nobody, backup'");
 $node->reload;
 $kept = keep('dumper');
+patient(1);
 like(write_as_writer(100), qr/Process $kept->{pid}, which is exempt from cancellation/, 'a member of a role that is named is left alone');
 like($kept->query('SELECT count(DISTINCT n) FROM mine'), qr/^1$/, 'and reads');
 $kept->query_safe('COMMIT');
 $kept->quit;
 room();
 $kept = keep($superuser);
+patient(60);
 is(write_as_writer(40), '', 'superusers that are not named are canceled');
 eval { $kept->quit };
 room();

@@ -77,7 +77,7 @@ $pooled->query_safe(q{UPDATE pooled SET v = ''});
 $node->safe_psql('postgres', q{CREATE TABLE ended (v text) USING zheap; INSERT INTO ended VALUES ('known to nobody'); DELETE FROM ended});
 $node->safe_psql('postgres', 'SELECT zundo.discard(); CHECKPOINT');
 cmp_ok(holds($node, 'known to few'), '>', 400, 'an idle session: its old values are in the file');
-$node->safe_psql('postgres', 'SELECT zundo.discard()');
+all_discarded($node);
 cmp_ok($node->safe_psql('postgres', 'SELECT zundo.purge()'), '>', 0, '... until zundo.purge');
 is(holds($node, 'known to'), 0, '... overwrites all of them');
 is($node->safe_psql('postgres', 'SELECT coalesce(sum(extents), 0) FROM zundo.stat_undo'), '0', '... for no log keeps an extent');

@@ -38,9 +38,13 @@ sub awake
 	sleep 3.2;
 	ask($discarder, "SET zundo.fault = 'taking-log:sleep:1'");
 	my $since = time;
+	my $pid = ask($discarder, 'SELECT pg_backend_pid()');
 	$discarder->query_until(qr/begun/, "\\echo begun\nSELECT zundo.discard();\n");
-	sleep 0.3;
+	# stopped in its sleep, so that it cannot end too early
+	ok(asleep($node, $pid), "$what: the discarder sleeps");
+	kill 'STOP', $pid;
 	ask($by_pid{$first}, $_) for @sql;
+	kill 'CONT', $pid;
 	is($complaint, '', "$what: no error");
 	ask($discarder, 'SELECT 1');
 	is($complaint, '', "$what: the discarder continues");

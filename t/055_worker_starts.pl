@@ -49,7 +49,7 @@ sub readers
 	return;
 }
 
-ok(no_worker(), 'the worker leaves when it has given all undo back');
+ok($node->poll_query_until('d', 'SELECT zundo.undo_bytes_in_use() = 0') && no_worker(), 'the worker leaves when it has given all undo back');
 readers('after the worker has left', 0);
 cmp_ok(started(), '>', 0, 'starts are found in the log');
 
