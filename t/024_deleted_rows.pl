@@ -187,6 +187,7 @@ C
 	my $old = $standby->background_psql('postgres', on_error_stop => 1);
 	$old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
 	is($old->query_safe($state), $before, 'an old snapshot of a standby');
+	ok($primary->poll_query_until('postgres', 'SELECT backend_xmin IS NOT NULL FROM pg_stat_replication'), 'of which the primary knows');
 	for (1 .. 3)
 	{
 		sql('UPDATE t SET id = id + 10 WHERE id % 3 = 1; DELETE FROM t WHERE id % 3 = 2; CHECKPOINT; UPDATE t SET id = -id WHERE id % 2 = 0;',

@@ -190,6 +190,7 @@ like($err, qr/A replication slot with xmin \d+ prevents undo from being discarde
 is($reader->query_safe('SELECT count(DISTINCT n) FROM z'), '1', 'the standby still reads');
 $reader->quit;
 $standby->stop;
+$node->poll_query_until('postgres', 'SELECT NOT active FROM pg_replication_slots');
 $node->safe_psql('postgres', "SELECT pg_drop_replication_slot('s')");
 room('a slot');
 
@@ -223,9 +224,11 @@ for my $statement ('SELECT pg_sleep(100)', 'DO $$ BEGIN PERFORM pg_sleep(100); E
 {
 	run($old, $hold);
 	$old->query_until(qr/go/, "\\echo go\n$statement;\n\\echo :SQLSTATE done\n");
+	asleep($node, $old->{pid});
 	fill();
 	my $number = $second->query_safe("$hold");
 	$second->query_until(qr/go/, "\\echo go\nSELECT pg_sleep(100);\n\\echo :SQLSTATE done\n");
+	asleep($node, $second->{pid});
 	is(run($writer, $small), '00000', 'cancel: the writer continues');
 	($state, $err) = finish($old);
 	is($state, '72000', "cancel: SQLSTATE of $statement");
@@ -264,7 +267,7 @@ for my $idle ($hold, 'BEGIN; UPDATE other SET n = 6')
 		like($err, qr/This transaction itself prevents undo from being discarded/, 'cancel: too late for its snapshot');
 	}
 	is(run($writer, $small), '00000', 'cancel: the writer continues');
-	is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE pid = $old->{pid}"), '0', 'cancel: a session that is idle in a transaction is terminated');
+	ok($node->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $old->{pid}"), 'cancel: a session that is idle in a transaction is terminated');
 	like(slurp_file($node->logfile), qr/LOG:  terminated process $old->{pid}, which waits for its client and prevents undo/, 'cancel: the log says so');
 	eval { $old->quit };
 	room('after the idle session was terminated');

@@ -16,7 +16,8 @@ for my $db (qw(a b c))
 		CREATE EXTENSION zundo;
 		CREATE TABLE t (id int PRIMARY KEY, n int) USING zheap;
 		INSERT INTO t SELECT g, 0 FROM generate_series(1, 1000) g});
-	ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'zundo undo worker'}),
+	ok($node->poll_query_until($db, 'SELECT zundo.undo_bytes_in_use() = 0')
+			&& $node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'zundo undo worker'}),
 		"$db: the worker comes and leaves");
 }
 
