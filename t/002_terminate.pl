@@ -74,12 +74,13 @@ for my $name (sort keys %scripts)
 		my ($in, $out) = ('', '');
 		# a client ends when its session is terminated, so the shell starts it again
 		push @bench, IPC::Run::start(
-			[ 'sh', '-c', "end=\$(( \$(date +%s) + $seconds )); while [ \$(date +%s) -lt \$end ]; do PGAPPNAME=load pgbench -n -T $seconds --max-tries=1 -c 1 -f '$dir/$name.sql' \"$connstr\" >/dev/null 2>&1; done" ],
+			[ 'sh', '-c', "until [ -e '$dir/end' ]; do PGAPPNAME=load pgbench -n -T $seconds --max-tries=1 -c 1 -f '$dir/$name.sql' \"$connstr\" >/dev/null 2>&1; done" ],
 			'<', \$in, '>&', \$out);
 	}
 }
 my ($terminated, $canceled, $end) = (0, 0, time + $seconds);
-while (time < $end)
+# a busy machine needs longer for this
+while (time < $end || $terminated <= 5 && time < $end + $PostgreSQL::Test::Utils::timeout_default)
 {
 	usleep(int(rand(60_000)));
 	my $how = rand() < 0.5 ? 'pg_terminate_backend' : 'pg_cancel_backend';
@@ -87,6 +88,7 @@ while (time < $end)
 		"SELECT count($how(pid)) FROM (SELECT pid FROM pg_stat_activity WHERE application_name = 'load' ORDER BY random() LIMIT 2) x");
 	$how =~ /term/ ? ($terminated += $n || 0) : ($canceled += $n || 0) if $rc == 0;
 }
+append_to_file("$dir/end", '');
 for (@bench) { $_->kill_kill(grace => 1) }
 cmp_ok($terminated, '>', 5, "sessions were terminated ($terminated) and canceled ($canceled)");
 ok( $node->poll_query_until('postgres',

@@ -96,7 +96,7 @@ sql_in('seed', q{
 	CREATE TABLE other (id int, v int) USING zheap;
 	INSERT INTO t SELECT g, 0, repeat('x', 20) FROM generate_series(1, 20000) g;
 });
-sql_in('seed', 'SELECT zundo.discard()');
+all_discarded($node, 'seed');
 my @dbs = qw(zeroed stale tail gone record behind);
 make($_) for @dbs;
 
@@ -163,7 +163,7 @@ for my $round ('after the crash', 'later')
 	}
 	sql_in($_, 'SELECT zundo.discard()') for @dbs;
 }
-like(slurp_file($node->logfile), qr/LOG:  undo log \d+ is damaged\n.*DETAIL:  It cannot be read beyond offset \d+ of block \d+/, 'the log says which undo log');
+ok($node->wait_for_log(qr/LOG:  undo log \d+ is damaged\n.*DETAIL:  It cannot be read beyond offset \d+ of block \d+/), 'the log says which undo log');
 unreadable('behind', 'SELECT * FROM t WHERE id = 3', 'behind: a row whose change is further down in the chain');
 others_work($_) for @dbs;
 # A page that is not full, before others (stale): the log does not end there, since no
