@@ -49,7 +49,7 @@ sub ends
 	my $timed_out = 0;
 	for (1 .. 5)
 	{
-		($rc, $out, $err) = $node->psql('postgres', $script, on_error_stop => 0, timeout => 60, timed_out => \$timed_out);
+		($rc, $out, $err) = $node->psql('postgres', $script, on_error_stop => 0, timeout => $PostgreSQL::Test::Utils::timeout_default, timed_out => \$timed_out);
 		last if $timed_out || $err ne '';
 		note "no page was read from disk: $out";
 	}
@@ -86,7 +86,7 @@ if (server_major() >= 18)
 	for my $fails (300, 900, 1500)
 	{
 		my ($rc, $out, $err) = $node->psql('postgres', "BEGIN; UPDATE t SET n = $fails;\nCHECKPOINT; SET enable_indexscan = off; SET enable_bitmapscan = off;\n" .
-			"SET effective_io_concurrency = 64;\n$evict SELECT count(1 / (id - $fails)) FROM filler; ROLLBACK;", on_error_stop => 0, timeout => 60);
+			"SET effective_io_concurrency = 64;\n$evict SELECT count(1 / (id - $fails)) FROM filler; ROLLBACK;", on_error_stop => 0, timeout => $PostgreSQL::Test::Utils::timeout_default);
 		like($err, qr/division by zero/, "$fails: the scan fails");
 	}
 	is($node->safe_psql('postgres', 'SELECT sum(n), count(*) FROM t'), '0|100', 'nothing of these transactions is seen');
@@ -128,7 +128,8 @@ $node->poll_query_until('two', 'SELECT count(*) = 1 FROM pg_locks WHERE NOT gran
 my $from = -s $node->logfile;
 $first->query_until(qr/begun/, spoil($undo, 8) .
 	"SET zundo.fault = 'abort-page:sleep';\n\\echo begun\nSELECT n FROM t WHERE id = 9999;\n\\echo ended\n");
-for (1 .. 600)
+# the rollback must follow within a second
+for (1 .. 50 * $PostgreSQL::Test::Utils::timeout_default)
 {
 	last if slurp_file($node->logfile, $from) =~ /ERROR:  invalid page in block/;
 	select(undef, undef, undef, 0.02);

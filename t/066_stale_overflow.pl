@@ -172,7 +172,7 @@ sql("ROLLBACK PREPARED 'late30'");
 # alone has another row (REPLAY-1).
 sql("UPDATE late SET filler = '' WHERE id = 31; CREATE EXTENSION pg_walinspect");
 my $from = sql('SELECT pg_current_wal_insert_lsn()');
-my $left_out = "SELECT count(*) FROM pg_get_wal_records_info('$from', pg_current_wal_insert_lsn())
+my $left_out = "SELECT count(*) FROM pg_get_wal_records_info('$from', pg_current_wal_flush_lsn())
 	WHERE record_type = 'DELETE' AND description LIKE '%left out%' AND fpi_length = 0";
 $node->append_conf('postgresql.conf', 'full_page_writes = on');
 $node->reload;
