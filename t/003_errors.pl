@@ -12,7 +12,7 @@ my $node = zundo_node('errors', <<'C');
 wal_consistency_checking = 'zundo'
 restart_after_crash = off
 max_prepared_transactions = 100
-lock_timeout = '5s'
+lock_timeout = '60s'
 C
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 my @kinds = qw(error disk memory cancel);
