@@ -71,7 +71,7 @@ zlocklist_record(const ZWriter *writer, Buffer buf, const ZSlotPick *pick, ZLock
 	zwriter_record(writer, rec, ZUR_LOCKS, block, ZLOCK_OFFSET(list->entry[0]), InvalidUndoPtr);
 	if (pick->prev != InvalidUndoPtr)
 	{
-		ZPageSlot	slot = {pick->hold, pick->prev};
+		ZPageSlot	slot = {pick->hold | ZSLOT_COMMON_LOCKS, pick->prev};
 		ZLockScan	scan;
 		ZLockList	kept;
 		bool		merge;

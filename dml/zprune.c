@@ -18,25 +18,23 @@
 #include "utils/rel.h"
 
 /*
- * Returns the xid in slot s, which a line pointer or a row of the page names; 0
- * if the slot holds only locks, or is none. overflow has all slots if the page
- * has more than the inline ones, else it is NULL. Raises ERRCODE_DATA_CORRUPTED
- * if the page never had a slot of that number.
+ * Returns slot s, which a line pointer or a row of the page names; a free one
+ * if there is none. overflow has all slots if the page has more than the inline
+ * ones, else it is NULL. Raises ERRCODE_DATA_CORRUPTED if the page never had a
+ * slot of that number.
  */
-static inline ZXid
-slot_xid(Relation rel, BlockNumber block, Page page, const ZSlotView *overflow, int s)
+static inline const ZPageSlot *
+slot_of(Relation rel, BlockNumber block, Page page, const ZSlotView *overflow, int s)
 {
-	if (s == 0)
-		return InvalidZXid;
-	if (likely(s <= zpage_nslots(page)))
-	{
-		const ZPageSlot *slot = zpage_slot(page, s);
+	static const ZPageSlot none;
 
-		return zslot_locks_only(slot) ? InvalidZXid : zslot_xid(slot);
-	}
+	if (s == 0)
+		return &none;
+	if (likely(s <= zpage_nslots(page)))
+		return zpage_slot(page, s);
 	if (zpage_trailer(page)->overflow == ZPAGE_NO_OVERFLOW)
 		zvis_corrupt_slotno(rel, block, s);
-	return overflow != NULL && s <= overflow->n ? ZSLOT_XID(&overflow->s[s]) : InvalidZXid;
+	return overflow != NULL && s <= overflow->n ? &overflow->s[s] : &none;
 }
 
 /*
@@ -48,10 +46,9 @@ prune_action(Relation rel, BlockNumber block, Page page, const ZSlotView *overfl
 			 ZXid oldest, ZPruneAction *action)
 {
 	ZHeader		h;
-	ZXid		xid;
+	const ZPageSlot *slot;
+	ZSlotAge	age;
 	bool		has_index = rel->rd_rel->relhasindex;
-	bool		settled;
-	bool		committed = false;
 
 	if (ItemIdIsDead(lp))
 	{
@@ -60,7 +57,8 @@ prune_action(Relation rel, BlockNumber block, Page page, const ZSlotView *overfl
 	}
 	if (ItemIdIsRedirected(lp))
 	{
-		if (slot_xid(rel, block, page, overflow, ZH_SLOT(zpage_stub_header(lp))) >= oldest)
+		slot = slot_of(rel, block, page, overflow, ZH_SLOT(zpage_stub_header(lp)));
+		if (zslot_age(slot, oldest) > ZAGE_LOCKS)
 			return false;
 		*action = has_index ? ZPRUNE_DEAD : ZPRUNE_UNUSED;
 		return true;
@@ -70,17 +68,16 @@ prune_action(Relation rel, BlockNumber block, Page page, const ZSlotView *overfl
 	h = zheader_get(zpage_row(page, lp));
 	if (ZH_LIVE(h) && !(h & ZH_SLACK))
 		return false;
-	xid = slot_xid(rel, block, page, overflow, ZH_SLOT(h));
-	settled = xid < oldest;
-	if (unlikely(xid & ZXID_LOST))
+	slot = slot_of(rel, block, page, overflow, ZH_SLOT(h));
+	age = zslot_age(slot, oldest);
+	if (unlikely(age == ZAGE_LOST))
 		return false;			/* the error is raised when the row is read */
-	if (!settled)
+	if (age == ZAGE_YOUNG)
 	{
-		zvis_check_xid(rel, block, ZH_SLOT(h), xid);
-		committed = (zxid_status_at(xid, oldest) == ZXID_COMMITTED);
+		zvis_check_xid(rel, block, ZH_SLOT(h), ZSLOT_XID(slot));
+		if (zxid_status_at(ZSLOT_XID(slot), oldest) != ZXID_COMMITTED)
+			return false;
 	}
-	if (!settled && !committed)
-		return false;
 	if (ZH_LIVE(h))
 	{
 		/* a damaged row that does not tell its length stays as it is */
@@ -88,7 +85,7 @@ prune_action(Relation rel, BlockNumber block, Page page, const ZSlotView *overfl
 			return false;
 		*action = ZPRUNE_CUT;
 	}
-	else if (committed)
+	else if (age == ZAGE_YOUNG)
 		*action = ZPRUNE_STUB;
 	else
 		*action = has_index ? ZPRUNE_DEAD : ZPRUNE_UNUSED;

@@ -251,7 +251,7 @@ slot_has_changed(Check *check, int s)
 		zslots_copy_raw(check->rel, check->block, BufferGetPage(buf), now);
 		changed = s > now->n ||
 			now->s[s].ptr != check->view.s[s].ptr ||
-			ZSLOT_XID(&check->view.s[s]) < now->oldest;
+			zslot_age(&check->view.s[s], now->oldest) != ZAGE_YOUNG;
 	}
 	UnlockReleaseBuffer(buf);
 	pfree(now);
@@ -273,6 +273,7 @@ check_chain(Check *check, int s)
 	ZChain		chain;
 	ZChainStep	step;
 	ZuRecord	rec;
+	ZSlotAge	age;
 	bool		committed = false;
 	bool		open_lock = false;
 	int			n = 0;
@@ -294,15 +295,14 @@ check_chain(Check *check, int s)
 			  ZSLOT_XID(slot));
 		return;
 	}
-	if (ZSLOT_XID(slot) < check->view.oldest)
-	{
-		if ((zslot_xid(slot) & ZXID_LOST))
-			/* CHAIN-11 */
-			fault(check, "CHAIN-11", 0,
-				  "slot %d: transaction " UINT64_FORMAT " has not committed, and its undo is lost",
-				  s, ZSLOT_XID(slot));
+	age = zslot_age(slot, check->view.oldest);
+	if (age == ZAGE_LOST)
+		/* CHAIN-11 */
+		fault(check, "CHAIN-11", 0,
+			  "slot %d: transaction " UINT64_FORMAT " has not committed, and its undo is lost",
+			  s, ZSLOT_XID(slot));
+	if (age != ZAGE_YOUNG)
 		return;
-	}
 	memset(check->met, false, sizeof(check->met));
 	zchain_begin_at(&chain, check->rel->rd_locator.relNumber, check->block, slot->ptr,
 					InvalidZXid, check->buf);
@@ -382,9 +382,11 @@ check_lock_list(Check *check, int s)
 	ZuRecord	rec;
 
 	Assert(slot->xid_flags & ZSLOT_COMMON_LOCKS);
+	if (zslot_age(slot, check->view.oldest) != ZAGE_LOCKS)
+		return;
 	zchain_begin_at(&chain, check->rel->rd_locator.relNumber, check->block, slot->ptr,
 					InvalidZXid, check->buf);
-	for (int n = 0; hold >= check->view.oldest && zchain_next(&chain, &rec) == ZCHAIN_RECORD; n++)
+	for (int n = 0; zchain_next(&chain, &rec) == ZCHAIN_RECORD; n++)
 	{
 		UndoPtr		ptr = chain.here;
 		ZLockEntry	entry;
@@ -415,6 +417,8 @@ check_lock_list(Check *check, int s)
 					  "slot %d: a lock of transaction " UINT64_FORMAT
 					  " in a list for lockers up to " UINT64_FORMAT, s, ZLOCK_XID(entry), hold);
 		}
+		if (rec.hold < check->view.oldest)
+			return;
 	}
 }
 

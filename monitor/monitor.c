@@ -285,7 +285,8 @@ has_aborted_slot(Relation rel, BlockNumber block)
 		zslots_copy(rel, block, BufferGetPage(buf), view);
 	UnlockReleaseBuffer(buf);
 	for (int i = 1; i <= view->n && !found; i++)
-		found = ZSLOT_XID(&view->s[i]) != InvalidZXid && zxid_possible(ZSLOT_XID(&view->s[i])) &&
+		found = zslot_age(&view->s[i], view->oldest) == ZAGE_YOUNG &&
+			zxid_possible(ZSLOT_XID(&view->s[i])) &&
 			zxid_status_at(ZSLOT_XID(&view->s[i]), view->oldest) == ZXID_ABORTED;
 	pfree(view);
 	return found;

@@ -444,16 +444,14 @@ zany_is_newest(Relation rel, ItemPointer tid, UndoPtr author)
 
 /*
  * Returns whether the row can have versions of our own: not without a
- * transaction id, nor if the owner of its slot is another transaction. A slot
- * on an overflow page is not looked at, and counts as ours. buf is locked.
+ * transaction id, nor if the owner of its slot is another transaction
+ * (zslots_may_be_ours). buf is locked.
  */
 static bool
 may_be_ours(Buffer buf, OffsetNumber off)
 {
 	Page		page = BufferGetPage(buf);
 	ItemId		lp;
-	ZXid		xid;
-	int			s = 0;
 
 	Assert(zc_buffer_locked(buf));
 	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()) || PageIsNew(page) ||
@@ -461,13 +459,8 @@ may_be_ours(Buffer buf, OffsetNumber off)
 		return false;
 	lp = PageGetItemId(page, off);
 	if (ItemIdIsNormal(lp))
-		s = ZH_SLOT(zheader_get(zpage_row(page, lp)));
-	else if (ItemIdIsRedirected(lp))
-		s = ZH_SLOT(zpage_stub_header(lp));
-	if (s == 0 || s > zpage_nslots(page))
-		return s != 0;
-	xid = zslot_author(zpage_slot(page, s));
-	return xid >= zslots_oldest(page) && zxid_is_ours(xid);
+		return zslots_may_be_ours(page, zheader_get(zpage_row(page, lp)));
+	return ItemIdIsRedirected(lp) && zslots_may_be_ours(page, zpage_stub_header(lp));
 }
 
 /* What the executor will do with the row that it fetches into a slot. */

@@ -10,12 +10,6 @@
 #include "mvcc/zslots.h"
 #include "mvcc/zxid.h"
 
-bool
-zslot_has_settled(const ZPageSlot *slot)
-{
-	return ZSLOT_XID(slot) < zu_oldest_for(slot->ptr) && (zslot_xid(slot) & ZXID_LOST) == 0;
-}
-
 /*
  * Returns whether a record above chain->next is aborted. Returns true also if
  * a record above has been discarded by now: then the page must be copied again
@@ -57,8 +51,9 @@ zchain_discarded(ZChain *chain)
 	if (chain->source == ZCHAIN_LOOSE)
 		return ZCHAIN_SETTLED;
 	if (ptr == chain->slot.ptr)
-		return chain->source == ZCHAIN_LOCKED && zslot_has_settled(&chain->slot) ? ZCHAIN_SETTLED
-			: ZCHAIN_RETRY;
+		return chain->source == ZCHAIN_LOCKED &&
+			zslot_age(&chain->slot, zu_oldest_for(ptr)) == ZAGE_SETTLED
+			? ZCHAIN_SETTLED : ZCHAIN_RETRY;
 	if (chain->source == ZCHAIN_LOCKED || ptr == *chain->gone || !has_aborted_above(chain))
 		return ZCHAIN_SETTLED;
 	*chain->gone = ptr;

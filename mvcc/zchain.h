@@ -159,12 +159,4 @@ zchain_next(ZChain *chain, ZuRecord *rec)
 	return ZCHAIN_RECORD;
 }
 
-/*
- * zslot_has_settled: returns whether `oldest` has passed the slot's owner by
- * now, and the slot's undo is not lost. If the page has been locked since the
- * slot was read, nothing has been undone there: then all that the slot's chain
- * says is visible to all (VIS-1).
- */
-extern bool zslot_has_settled(const ZPageSlot *slot);
-
 #endif

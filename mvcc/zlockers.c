@@ -25,12 +25,13 @@ void
 zlockers_begin(ZLockScan *scan, const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber,
 			   BlockNumber block, OffsetNumber off)
 {
+	Assert(slot->xid_flags & ZSLOT_COMMON_LOCKS);
 	scan->off = off;
 	scan->oldest = oldest;
 	scan->n = scan->i = scan->nrecords = 0;
 	scan->author_aborted = false;
-	zchain_begin_at(&scan->chain, relnumber, block, ZSLOT_XID(slot) >= oldest ? slot->ptr
-					: InvalidUndoPtr, InvalidZXid, scan->buf);
+	zchain_begin_at(&scan->chain, relnumber, block, zslot_age(slot, oldest) == ZAGE_LOCKS
+					? slot->ptr : InvalidUndoPtr, InvalidZXid, scan->buf);
 }
 
 /*
@@ -202,13 +203,15 @@ holders_of_chain(Holders *holders, int s, const ZPageSlot *slot, ZXid oldest,
 /*
  * Adds the holders of rows by slot s, of whichever kind it is: a list of locks,
  * inline locks, or a chain of changes. A slot whose owner is before `oldest`
- * holds nothing.
+ * holds nothing, even if it did not commit.
  */
 static void
 holders_of_slot(Holders *holders, int s, const ZPageSlot *slot, ZXid oldest,
 				RelFileNumber relnumber, BlockNumber block)
 {
-	if (slot->ptr == InvalidUndoPtr || ZSLOT_XID(slot) < oldest)
+	ZSlotAge	age = zslot_age(slot, oldest);
+
+	if (age != ZAGE_LOCKS && age != ZAGE_YOUNG)
 		return;
 	if (slot->xid_flags & ZSLOT_COMMON_LOCKS)
 	{

@@ -442,7 +442,7 @@ collect_slots(Collector *c)
 
 /*
  * Finds the slots that have changes which are not accepted. Raises
- * ERRCODE_DATA_CORRUPTED for an impossible xid.
+ * ERRCODE_DATA_CORRUPTED as zvis_is_young does.
  */
 static void
 find_pending(Collector *c)
@@ -452,15 +452,12 @@ find_pending(Collector *c)
 	c->any_pending = false;
 	for (int s = 1; s <= slots->n; s++)
 	{
-		ZXid		xid = ZSLOT_XID(&slots->s[s]);
+		const ZPageSlot *slot = &slots->s[s];
 
-		c->pending[s] = false;
-		if (unlikely(zuptr_is_temp(slots->s[s].ptr)) && c->accept.kind == ZACCEPT_MVCC)
-			zvis_check_temp(slots->s[s].ptr, xid, c->accept.snapshot);
-		if (xid < slots->oldest || slots->s[s].ptr == InvalidUndoPtr)
-			continue;
-		zvis_check_xid(c->rel, c->block, s, xid);
-		c->pending[s] = !zaccept_head(&c->accept, xid);
+		if (unlikely(zuptr_is_temp(slot->ptr)) && c->accept.kind == ZACCEPT_MVCC)
+			zvis_check_temp(slot->ptr, ZSLOT_XID(slot), c->accept.snapshot);
+		c->pending[s] = zvis_is_young(c->rel, c->block, s, slot, slots->oldest) &&
+			!zaccept_head(&c->accept, ZSLOT_XID(slot));
 		c->any_pending |= c->pending[s];
 	}
 }

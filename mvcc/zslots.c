@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "mvcc/zslots.h"
+#include "mvcc/zxid.h"
 #include "page/zoverflow.h"
 #include "storage/bufmgr.h"
 #include "undo/undo_overflow.h"
@@ -95,6 +96,17 @@ hide_locks(ZPageSlot *slot)
 }
 
 /*
+ * zslot_is_lost: See zslots.h. Slots with locks only, or of temporary tables,
+ * have no undo that can be lost.
+ */
+bool
+zslot_is_lost(const ZPageSlot *slot)
+{
+	Assert(slot->ptr != InvalidUndoPtr);
+	return !zslot_locks_only(slot) && !zuptr_is_temp(slot->ptr) && zu_is_lost(ZSLOT_XID(slot));
+}
+
+/*
  * zslot_xid_in_doubt: See zslots.h. Slots without undo, with locks only, or of
  * temporary tables have no undo that can be lost.
  */
@@ -110,29 +122,26 @@ zslot_xid_in_doubt(const ZPageSlot *slot)
 }
 
 /*
- * Gives a slot ZXID_LOST if it would pass for visible to all, being before
- * `oldest`, though its undo is lost. zvis_check_xid then raises the error.
- */
-static inline void
-mark_lost(ZPageSlot *slot)
-{
-	if (unlikely(zu_in_doubt(ZSLOT_XID(slot))))
-		slot->xid_flags |= zslot_xid_in_doubt(slot) & ZXID_LOST;
-}
-
-/*
- * zslots_copy: See zslots.h. Copies the slots, and hides and marks what
- * visibility must not see as it is.
+ * zslots_copy: See zslots.h. Copies the slots, and hides the locks among them.
  */
 void
 zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 {
 	zslots_copy_raw(rel, block, page, view);
 	for (int i = 1; i <= view->n; i++)
-	{
 		hide_locks(&view->s[i]);
-		mark_lost(&view->s[i]);
-	}
+}
+
+/* zslots_may_be_ours: See zslots.h. */
+bool
+zslots_may_be_ours(Page page, ZHeader header)
+{
+	int			s = ZH_SLOT(header);
+
+	if (s == 0 || s > zpage_nslots(page))
+		return s != 0;
+	return zslot_age(zpage_slot(page, s), zslots_oldest(page)) == ZAGE_YOUNG &&
+		zxid_is_ours(ZSLOT_XID(zpage_slot(page, s)));
 }
 
 /*
@@ -158,7 +167,6 @@ zslot_read_any(Relation rel, BlockNumber block, Page page, int s)
 	else if (unlikely(zpage_trailer(page)->overflow == ZPAGE_NO_OVERFLOW))
 		zvis_corrupt_slotno(rel, block, s);
 	hide_locks(&slot);
-	mark_lost(&slot);
 	return slot;
 }
 
@@ -185,14 +193,14 @@ zvis_corrupt_page(Relation rel, BlockNumber block, Page page, OffsetNumber off)
  * unassigned id are different faults, with different hints.
  */
 void
-zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid)
+zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid, bool lost)
 {
-	if (xid & ZXID_LOST)
+	if (lost)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("block %u of relation \"%s\" has changes of transaction " UINT64_FORMAT
 						", whose undo is lost",
-						block, RelationGetRelationName(rel), xid & ~ZXID_LOST),
+						block, RelationGetRelationName(rel), xid),
 				 errdetail("The transaction, in slot %d, did not commit, and its changes cannot "
 						   "be undone.", s),
 				 errhint("A write to \"%s\" was lost. Check the storage, and restore the table "

@@ -40,10 +40,9 @@ zslots_oldest(Page page)
 /*
  * zslots_copy: fills view from a page whose buffer the caller holds locked, or
  * from a copy of a page that has no overflow page. Slots that hold only locks
- * look unused (PAGE-9), since they do not concern visibility; a slot whose
- * undo is lost gets ZXID_LOST. zslots_copy_raw: copies all slots as they are,
- * for readers of row locks. Both raise ERRCODE_DATA_CORRUPTED as
- * zvis_overflow_lock does.
+ * look unused (PAGE-9), since they do not concern visibility. zslots_copy_raw:
+ * copies all slots as they are, for readers of row locks. Both raise
+ * ERRCODE_DATA_CORRUPTED as zvis_overflow_lock does.
  */
 extern void zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view);
 extern void zslots_copy_raw(Relation rel, BlockNumber block, Page page, ZSlotView *view);
@@ -81,16 +80,56 @@ zslot_read(Relation rel, BlockNumber block, Page page, int s)
 	{
 		ZPageSlot	slot = *zpage_slot(page, s);
 
-		if (likely(!zslot_locks_only(&slot) && !zu_in_doubt(ZSLOT_XID(&slot))))
+		if (likely(!zslot_locks_only(&slot)))
 			return slot;
 	}
 	return zslot_read_any(rel, block, page, s);
 }
 
 /*
- * A bit that no transaction's id has. Set in the id of a slot, in a ZSlotView
- * or a result of zslot_read or zslot_xid, it means that the transaction's undo
- * is lost.
+ * The age of a slot, by comparison with `oldest`. The order counts: up to
+ * ZAGE_SETTLED nobody needs what the slot says, so that another transaction may
+ * take it; up to ZAGE_LOCKS every snapshot sees the rows that name the slot as
+ * they are on the page.
+ */
+typedef enum ZSlotAge
+{
+	ZAGE_FREE,					/* the slot is not in use */
+	ZAGE_SETTLED,				/* the owner is before `oldest`: all snapshots
+								 * see its changes, and its locks are over */
+	ZAGE_LOCKS,					/* row locks, and no changes, of an owner that
+								 * is not before `oldest` (PAGE-9) */
+	ZAGE_LOST,					/* the owner is before `oldest`, but did not
+								 * commit: its undo is lost (CHAIN-11) */
+	ZAGE_YOUNG					/* changes of an owner that is not before
+								 * `oldest`: its status decides */
+} ZSlotAge;
+
+/*
+ * zslot_age: returns the age of a slot, which is read from a page or a
+ * ZSlotView after oldest, the page's zslots_oldest().
+ *
+ * zslot_is_lost: returns whether the undo of a slot whose owner is before
+ * `oldest` and in the doubt window is lost. Only zslot_age calls it.
+ */
+extern bool zslot_is_lost(const ZPageSlot *slot);
+
+/* See above. */
+static inline ZSlotAge
+zslot_age(const ZPageSlot *slot, ZXid oldest)
+{
+	ZXid		xid = ZSLOT_XID(slot);
+
+	if (slot->ptr == InvalidUndoPtr)
+		return ZAGE_FREE;
+	if (xid >= oldest)
+		return zslot_locks_only(slot) ? ZAGE_LOCKS : ZAGE_YOUNG;
+	return unlikely(zu_in_doubt(xid)) && zslot_is_lost(slot) ? ZAGE_LOST : ZAGE_SETTLED;
+}
+
+/*
+ * A bit that no transaction's id has. Set in a result of zslot_xid, it means
+ * that the transaction's undo is lost.
  */
 #define ZXID_LOST	(UINT64CONST(1) << 47)
 
@@ -112,6 +151,27 @@ zslot_xid(const ZPageSlot *slot)
 
 	return likely(!zu_in_doubt(xid)) ? xid : zslot_xid_in_doubt(slot);
 }
+
+/*
+ * zslots_row_settled: returns true if the page alone shows that every snapshot
+ * sees the row with this header as it is: the header names no slot, or one of
+ * an age up to ZAGE_LOCKS. Returns false for a slot on the overflow page.
+ */
+static inline bool
+zslots_row_settled(Page page, ZHeader header, ZXid oldest)
+{
+	int			s = ZH_SLOT(header);
+
+	return s == 0 ||
+		(s <= zpage_nslots(page) && zslot_age(zpage_slot(page, s), oldest) <= ZAGE_LOCKS);
+}
+
+/*
+ * zslots_may_be_ours: returns whether our own transaction may have written the
+ * version with this header. A slot on the overflow page counts as ours. The
+ * page is locked.
+ */
+extern bool zslots_may_be_ours(Page page, ZHeader header);
 
 /*
  * zslots_has: returns whether the slot that a row's header names exists; false
@@ -147,9 +207,10 @@ extern void zvis_corrupt_chain(Relation rel, BlockNumber block, UndoPtr ptr) zc_
 
 /*
  * zvis_corrupt_slot: raises ERRCODE_DATA_CORRUPTED for the transaction id xid
- * in slot s, which has not been assigned or whose undo is lost (ZXID_LOST).
+ * in slot s: its undo is lost, or it has not been assigned.
  */
-extern void zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid) zc_noreturn;
+extern void zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid,
+							  bool lost) zc_noreturn;
 
 /*
  * zvis_check_xid: raises ERRCODE_DATA_CORRUPTED if xid, read from slot s and
@@ -160,7 +221,24 @@ static inline void
 zvis_check_xid(Relation rel, BlockNumber block, int s, ZXid xid)
 {
 	if (unlikely(!zxid_possible(xid)))
-		zvis_corrupt_slot(rel, block, s, xid);
+		zvis_corrupt_slot(rel, block, s, xid, false);
+}
+
+/*
+ * zvis_is_young: returns whether the age of slot s is ZAGE_YOUNG, so that rows
+ * which name it must be looked up. Raises ERRCODE_DATA_CORRUPTED if its undo is
+ * lost, or if its xid cannot be a transaction's.
+ */
+static inline bool
+zvis_is_young(Relation rel, BlockNumber block, int s, const ZPageSlot *slot, ZXid oldest)
+{
+	ZSlotAge	age = zslot_age(slot, oldest);
+
+	if (age <= ZAGE_LOCKS)
+		return false;
+	if (unlikely(age == ZAGE_LOST || !zxid_possible(ZSLOT_XID(slot))))
+		zvis_corrupt_slot(rel, block, s, ZSLOT_XID(slot), age == ZAGE_LOST);
+	return true;
 }
 
 #endif

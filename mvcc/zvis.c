@@ -138,6 +138,7 @@ walk_to_unremovable(ZWalk *walk, ZAccept *accept, Snapshot snapshot)
 	 * removable, so is all below it
 	 */
 	if (!ZH_LIVE(walk->header) && zslots_has(walk->slots, walk->rel, walk->block, s) &&
+		zslot_age(&walk->slots->s[s], walk->slots->oldest) != ZAGE_LOST &&
 		is_removable(walk, snapshot, ZSLOT_XID(&walk->slots->s[s])))
 		return ZWALK_ALL_VISIBLE;
 	for (;;)
@@ -250,20 +251,14 @@ fetch_at_once(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 	ItemPointerSetInvalid(&version->handle);
 	if (s != 0)
 	{
-		/*
-		 * `oldest` is read before the slot. Else it could pass the slot's
-		 * owner in between, and zslot_read would not have checked whether the
-		 * owner's undo is lost (CHAIN-11).
-		 */
 		ZXid		oldest = zslots_oldest(page);
 		ZPageSlot	slot = zslot_read(rel, block, page, s);
 		ZXid		xid = ZSLOT_XID(&slot);
 
 		version->chain_xid = xid;
 		version->chain = slot.ptr;
-		if (xid >= oldest)
+		if (zvis_is_young(rel, block, s, &slot, oldest))
 		{
-			zvis_check_xid(rel, block, s, xid);
 			if (!zsnapshot_is_mvcc(snapshot) ||
 				TransactionIdIsCurrentTransactionId(zxid_to_xid(xid)) ||
 				!zxid_visible_mvcc(xid, snapshot))
@@ -561,12 +556,12 @@ zvis_deleters(const ZSlotView *slots, Relation rel, BlockNumber block, ZStubDele
 	{
 		int			s = stubs[i].slotno;
 
-		if (!zslots_has(slots, rel, block, s) || ZSLOT_XID(&slots->s[s]) < slots->oldest)
+		if (!zslots_has(slots, rel, block, s) ||
+			!zvis_is_young(rel, block, s, &slots->s[s], slots->oldest))
 			stubs[i].settled = true;
 		else if (!done[s])
 		{
 			done[s] = true;
-			zvis_check_xid(rel, block, s, ZSLOT_XID(&slots->s[s]));
 			slot_deleters(slots, s, rel, block, stubs, n);
 		}
 	}

@@ -137,13 +137,14 @@ zvismap_clear_in(Relation rel, ZChange *change)
 static bool
 changes_are_old(Relation rel, BlockNumber block, const ZPageSlot *slot, ZXid oldest)
 {
+	ZSlotAge	age = zslot_age(slot, oldest);
 	char		bytes[ZUR_MAX_LENGTH];
 	ZHeaders	headers;
 	ZChain		chain;
 	ZuRecord	rec;
 
-	if (zslot_author(slot) < oldest)
-		return !(zslot_xid(slot) & ZXID_LOST);
+	if (age != ZAGE_YOUNG)
+		return age != ZAGE_LOST;
 	zchain_begin_locked(&chain, rel->rd_locator.relNumber, block, slot, oldest, bytes);
 	zheaders_start(&headers);
 	for (int n = 0; n < MAX_LOCKS_READ; n++)
@@ -243,7 +244,7 @@ looks_visible(ZPageView *view)
 	if (view->dead_rows > 0)
 		return false;
 	for (int i = 1; i <= view->slots.n; i++)
-		if (zslot_author(&view->slots.s[i]) >= view->slots.oldest)
+		if (zslot_age(&view->slots.s[i], view->slots.oldest) > ZAGE_LOCKS)
 			return false;
 	return view->read != NULL || zpage_stale_keys(view->page.data, NULL) == 0;
 }
@@ -261,7 +262,7 @@ slots_are_old(Page page)
 
 	/* slots of higher numbers are at lower addresses */
 	for (int i = 0; i < n; i++)
-		if (zslot_author(slot - i) >= oldest)
+		if (zslot_age(slot - i, oldest) > ZAGE_LOCKS)
 			return false;
 	return true;
 }

@@ -232,17 +232,17 @@ zwalk_find_author(ZWalk *walk, ZAccept *accept)
 		return ZWALK_ALL_VISIBLE;
 	if (!walk->entered[s])
 	{
-		ZXid		xid = ZSLOT_XID(&walk->slots->s[s]);
+		const ZPageSlot *slot = &walk->slots->s[s];
+		ZXid		xid = ZSLOT_XID(slot);
 
 		if (walk->source == ZCHAIN_LOCKED)
 			ZUNDO_FAULT("locked-chain");
 
 		walk->entered[s] = true;
-		walk->next[s] = zown_skip(relnumber, walk->block, walk->off, walk->slots->s[s].ptr);
+		walk->next[s] = zown_skip(relnumber, walk->block, walk->off, slot->ptr);
 
-		if (xid < walk->slots->oldest)
+		if (!zvis_is_young(walk->rel, walk->block, s, slot, walk->slots->oldest))
 			return ZWALK_ALL_VISIBLE;
-		zvis_check_xid(walk->rel, walk->block, s, xid);
 		if (zaccept_head(accept, xid) && zaccept_older(accept, relnumber, walk->block, xid))
 			return ZWALK_ACCEPTED;
 	}
@@ -440,15 +440,9 @@ zwalk_jump_to_image(char *page, ZSlotView *slots, Relation rel, BlockNumber bloc
 	if (ptr == InvalidUndoPtr || zssi_needed(rel, snapshot))
 		return false;
 	for (int i = 1; i <= slots->n; i++)
-	{
-		ZXid		xid = ZSLOT_XID(&slots->s[i]);
-
-		if (slots->s[i].ptr == InvalidUndoPtr || xid < slots->oldest)
-			continue;
-		zvis_check_xid(rel, block, i, xid);
-		if (zxid_is_ours(xid))
+		if (zvis_is_young(rel, block, i, &slots->s[i], slots->oldest) &&
+			zxid_is_ours(ZSLOT_XID(&slots->s[i])))
 			return false;
-	}
 	if (buf == NULL)
 		buf = MemoryContextAlloc(TopMemoryContext, 3 * ZUR_MAX_LENGTH);
 	next = buf;

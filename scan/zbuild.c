@@ -511,7 +511,6 @@ feed_settled(Feeder *feeder, Page page, BlockNumber block, OffsetNumber off, ZXi
 	ItemId		lp = PageGetItemId(page, off);
 	const char *row;
 	ZHeader		header;
-	int			s;
 	ItemPointerData tid;
 
 	if (ItemIdIsRedirected(lp))
@@ -520,10 +519,7 @@ feed_settled(Feeder *feeder, Page page, BlockNumber block, OffsetNumber off, ZXi
 		return true;
 	row = zpage_row(page, lp);
 	header = zheader_get(row);
-	s = ZH_SLOT(header);
-	if (s > zpage_nslots(page))
-		return false;
-	if (s > 0 && !zslot_locks_only(zpage_slot(page, s)) && zslot_xid(zpage_slot(page, s)) >= oldest)
+	if (!zslots_row_settled(page, header, oldest))
 		return false;
 	if (!ZH_LIVE(header))
 		return true;

@@ -73,7 +73,7 @@ page_is_settled(Relation rel, BlockNumber block, Page page)
 		return false;
 	zslots_copy(rel, block, page, &slots);
 	for (int i = 1; i <= slots.n; i++)
-		if (zslot_author(&slots.s[i]) >= slots.oldest)
+		if (zslot_age(&slots.s[i], slots.oldest) > ZAGE_LOCKS)
 			return false;
 	return true;
 }

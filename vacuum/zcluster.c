@@ -417,7 +417,6 @@ take_settled(Rewrite *rewrite, Page page, BlockNumber block, OffsetNumber off, b
 	ItemId		lp = PageGetItemId(page, off);
 	const char *row;
 	ZHeader		header;
-	int			s;
 
 	Assert(off >= FirstOffsetNumber && off <= PageGetMaxOffsetNumber(page));
 	if (ItemIdIsRedirected(lp))
@@ -429,9 +428,7 @@ take_settled(Rewrite *rewrite, Page page, BlockNumber block, OffsetNumber off, b
 	}
 	row = zpage_row(page, lp);
 	header = zheader_get(row);
-	s = ZH_SLOT(header);
-	if (s > zpage_nslots(page) ||
-		(s > 0 && zslot_xid(zpage_slot(page, s)) >= zhistory_oldest(rewrite->history)))
+	if (!zslots_row_settled(page, header, zhistory_oldest(rewrite->history)))
 		return false;
 	if (!ZH_LIVE(header))
 		rewrite->dead += 1;

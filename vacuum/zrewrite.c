@@ -117,7 +117,8 @@ zheap_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages, double
 /*
  * Returns true if the page cannot be copied as it is, because the copy might
  * need undo of the old file: if some change or lock of the page is not before
- * `oldest`, or if the page has an image or an overflow page.
+ * `oldest`, or if the page has an image or an overflow page. A slot whose undo
+ * is lost is copied with its rows, whose readers find the damage in the copy.
  */
 static bool
 page_is_unsettled(Page page)
@@ -125,8 +126,12 @@ page_is_unsettled(Page page)
 	ZXid		oldest = zslots_oldest(page);
 
 	for (int i = 1; i <= zpage_nslots(page); i++)
-		if (ZSLOT_XID(zpage_slot(page, i)) >= oldest)
+	{
+		ZSlotAge	age = zslot_age(zpage_slot(page, i), oldest);
+
+		if (age == ZAGE_LOCKS || age == ZAGE_YOUNG)
 			return true;
+	}
 	return zpage_trailer(page)->image != InvalidUndoPtr ||
 		zpage_has_overflow(page);
 }

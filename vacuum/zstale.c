@@ -117,23 +117,6 @@ make_space(ZStale *stale)
 	}
 }
 
-/*
- * Returns true if the page alone shows that the row's version was written
- * before `oldest`: its header names no slot, or a slot that has locks only or
- * belongs to a transaction before `oldest`. Returns false for a slot on the
- * overflow page.
- */
-static bool
-is_settled(Page page, OffsetNumber off, ZXid oldest)
-{
-	int			s = ZH_SLOT(zheader_get(zpage_row(page, PageGetItemId(page, off))));
-
-	if (s > zpage_nslots(page))
-		return false;
-	return s == 0 || zslot_locks_only(zpage_slot(page, s)) ||
-		ZSLOT_XID(zpage_slot(page, s)) < oldest;
-}
-
 /* zstale_note: See zstale.h. */
 bool
 zstale_note(ZStale *stale, Buffer buf)
@@ -154,9 +137,11 @@ zstale_note(ZStale *stale, Buffer buf)
 	Assert(stale->nblocks == 1 || b->block > b[-1].block);
 	for (int i = 0; i < n; i++)
 	{
+		ZHeader		header = zheader_get(zpage_row(page, PageGetItemId(page, offsets[i])));
+
 		stale->rows[stale->nrows].off = offsets[i];
 		stale->rows[stale->nrows].differs = false;
-		stale->rows[stale->nrows++].clearable = is_settled(page, offsets[i], oldest);
+		stale->rows[stale->nrows++].clearable = zslots_row_settled(page, header, oldest);
 	}
 	return true;
 }

@@ -194,8 +194,12 @@ page_is_empty(Page page)
 	if (PageGetMaxOffsetNumber(page) != 0 || zpage_has_overflow(page))
 		return false;
 	for (int i = 1; i <= zpage_nslots(page); i++)
-		if (ZSLOT_XID(zpage_slot(page, i)) >= oldest)
+	{
+		ZSlotAge	age = zslot_age(zpage_slot(page, i), oldest);
+
+		if (age == ZAGE_LOCKS || age == ZAGE_YOUNG)
 			return false;
+	}
 	return true;
 }
 
@@ -420,12 +424,12 @@ has_change_in_progress(Relation rel, BlockNumber block, Page page)
 	zslots_copy(rel, block, page, &slots);
 	for (int s = 1; s <= slots.n; s++)
 	{
-		ZXid		xid = ZSLOT_XID(&slots.s[s]);
+		ZSlotAge	age = zslot_age(&slots.s[s], slots.oldest);
 
-		if (xid & ZXID_LOST)
+		if (age == ZAGE_LOST)
 			return false;
-		found = found || (slots.s[s].ptr != InvalidUndoPtr && xid >= slots.oldest &&
-						  zxid_status_at(xid, slots.oldest) == ZXID_IN_PROGRESS);
+		found = found || (age == ZAGE_YOUNG && zxid_status_at(ZSLOT_XID(&slots.s[s]), slots.oldest)
+						  == ZXID_IN_PROGRESS);
 	}
 	return found && zpage_rows_ok(page);
 }
