@@ -20,7 +20,9 @@
 
 /*
  * Returns whether no slot of the page has an aborted head, which an image must
- * not hold: each owner is before `oldest`, has committed or is in progress.
+ * not hold: each owner is before `oldest`, has committed or is in progress. A
+ * slot whose undo is lost does not count: nothing will ever be undone there,
+ * and readers of the image find the same damage as those of the page.
  */
 static bool
 no_aborted_slots(Relation rel, BlockNumber block, Page page)
@@ -31,7 +33,7 @@ no_aborted_slots(Relation rel, BlockNumber block, Page page)
 	{
 		ZPageSlot  *slot = zpage_slot(page, i);
 
-		if (slot->ptr == InvalidUndoPtr || zslot_locks_only(slot) || ZSLOT_XID(slot) < oldest)
+		if (zslot_age(slot, oldest) != ZAGE_YOUNG)
 			continue;
 		zvis_check_xid(rel, block, i, ZSLOT_XID(slot));
 		if (zxid_status_at(ZSLOT_XID(slot), oldest) == ZXID_ABORTED)

@@ -80,17 +80,13 @@ static bool
 tag_is_free(Page page, ZHeader h)
 {
 	const ZPageSlot *slot;
-	ZXid		xid;
 
 	if (ZH_TAG(h) == 0)
 		return true;
 	if (ZH_TAG(h) > zpage_nslots(page))
 		return false;			/* damaged (PAGE-3) */
 	slot = zpage_slot(page, ZH_TAG(h));
-	if (slot->ptr == InvalidUndoPtr || zslot_locks_only(slot))
-		return true;
-	xid = zslot_xid(slot);
-	return xid < zu_oldest() || zcommitted_known(xid);
+	return zslot_age(slot, zu_oldest()) <= ZAGE_LOCKS || zcommitted_known(ZSLOT_XID(slot));
 }
 
 /* zlock_put_inline: See zdml_internal.h. */

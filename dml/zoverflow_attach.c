@@ -103,12 +103,12 @@ zoverflow_attach(const ZWriter *writer, Buffer buf)
 	return true;
 }
 
-/* Returns whether every slot of the overflow page is settled. */
+/* Returns whether nobody needs any slot of the overflow page. */
 static bool
-is_settled(Page overflow, ZXid oldest)
+is_unused(Page overflow, ZXid oldest)
 {
 	for (int i = zoverflow_first(overflow); i <= zoverflow_last(overflow); i++)
-		if (zslot_xid(zoverflow_slot(overflow, i)) >= oldest)
+		if (zslot_age(zoverflow_slot(overflow, i), oldest) > ZAGE_SETTLED)
 			return false;
 	return true;
 }
@@ -121,15 +121,15 @@ bool
 zoverflow_release(Relation rel, Buffer buf)
 {
 	Buffer		overflow;
-	bool		settled;
+	bool		unused;
 
 	Assert(zc_buffer_exclusive(buf));
 	if (likely(!zpage_has_overflow(BufferGetPage(buf))))
 		return true;
 	overflow = zvis_overflow_lock(rel, BufferGetBlockNumber(buf), BufferGetPage(buf),
 								  BUFFER_LOCK_EXCLUSIVE);
-	settled = is_settled(BufferGetPage(overflow), zu_oldest());
-	if (settled)
+	unused = is_unused(BufferGetPage(overflow), zu_oldest());
+	if (unused)
 	{
 		xl_zheap_overflow xlrec = {RelationGetRelid(rel), rel->rd_locator.relNumber,
 		BufferGetBlockNumber(buf), 0};
@@ -137,7 +137,7 @@ zoverflow_release(Relation rel, Buffer buf)
 		change_owner(&xlrec, buf, overflow, RelationNeedsWAL(rel));
 	}
 	UnlockReleaseBuffer(overflow);
-	return settled;
+	return unused;
 }
 
 /*

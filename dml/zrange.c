@@ -195,21 +195,15 @@ zrange_insert(Relation rel, const ZRangeRow *row, CommandId cid, BulkInsertState
 static bool
 may_be_within(Page page, ItemId lp, int slotno, ZXid oldest)
 {
-	const ZPageSlot *slot;
-	int			s;
+	ZHeader		header;
 
 	Assert(ItemIdIsUsed(lp) && slotno >= 1);
 	if (ItemIdIsDead(lp))
 		return true;
 	if (!ItemIdIsNormal(lp) || !zpage_row_inside(page, lp))
 		return false;
-	s = ZH_SLOT(zheader_get(zpage_row(page, lp)));
-	if (s == 0)
-		return true;
-	if (s == slotno || s > zpage_nslots(page))
-		return false;
-	slot = zpage_slot(page, s);
-	return slot->ptr == InvalidUndoPtr || zslot_xid(slot) < oldest;
+	header = zheader_get(zpage_row(page, lp));
+	return ZH_SLOT(header) != slotno && zslots_row_settled(page, header, oldest);
 }
 
 /* Returns the last offset of the range of an open record from off on. */

@@ -564,23 +564,6 @@ examine_committed(const ZRow *row, const ZRowWish *wish, ZRowState *state)
 }
 
 /*
- * Returns whether every snapshot is known to see the live row of this header:
- * its slot's owner is before `oldest`, or there is none. Returns false for a
- * slot of an overflow page.
- */
-static inline bool
-is_settled(Page page, ZHeader header)
-{
-	/* read before the slot, as in fetch_at_once of mvcc/zvis.c */
-	ZXid		oldest = zslots_oldest(page);
-	int			s = ZH_SLOT(header);
-
-	return s <= zpage_nslots(page) &&
-		(s == 0 || zpage_slot(page, s)->ptr == InvalidUndoPtr ||
-		 zslot_xid(zpage_slot(page, s)) < oldest);
-}
-
-/*
  * Finds the author of a live row, as zvis_author does, if an earlier command of
  * our transaction has inserted the row, and the record is known without reading
  * undo: it covers several rows of the page, and all newer records of the chain
@@ -661,7 +644,8 @@ find_author(const ZRowWish *wish, ZRow *row, ZSlotView *slots, ZRowState *state)
 			return false;
 		state->stub = ItemIdIsRedirected(lp);
 		state->header = state->stub ? zpage_stub_header(lp) : zheader_get(zpage_row(page, lp));
-		if (ZH_LIVE(state->header) && is_settled(page, state->header))
+		if (ZH_LIVE(state->header) &&
+			zslots_row_settled(page, state->header, zslots_oldest(page)))
 		{
 			/* most rows; spares copying the slots */
 			state->author.status = ZXID_ALL_VISIBLE;
@@ -741,7 +725,8 @@ examine_at_once(const ZRowWish *wish, ZRowState *state)
 	if (!ItemIdIsNormal(lp))
 		return false;
 	header = zheader_get(zpage_row(page, lp));
-	if (!ZH_LIVE(header) || ZH_LOCK(header) != 0 || !is_settled(page, header))
+	if (!ZH_LIVE(header) || ZH_LOCK(header) != 0 ||
+		!zslots_row_settled(page, header, zslots_oldest(page)))
 		return false;
 	memset(state, 0, offsetof(ZRowState, others));
 	state->header = header;

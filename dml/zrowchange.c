@@ -41,22 +41,6 @@ zrowchange_end(RowChange *u)
 }
 
 /*
- * Returns whether our own transaction may have written this row. A row in an
- * overflow slot may be ours.
- */
-static bool
-row_is_ours(Page page, const char *row)
-{
-	int			s = ZH_SLOT(zheader_get(row));
-	ZXid		xid;
-
-	if (s == 0 || s > zpage_nslots(page))
-		return s != 0;
-	xid = zslot_author(zpage_slot(page, s));
-	return xid >= zslots_oldest(page) && zxid_is_ours(xid);
-}
-
-/*
  * Returns whether zcomputed_differ has been called for the row on the page. The
  * header is not compared: it holds no values.
  */
@@ -154,7 +138,8 @@ compare_replacement(RowChange *u)
 		u->mode = LockTupleNoKeyExclusive;
 	compare_indexes(u, &row, blocking);
 	new->event = zcolumns_event(columns, !new->in_place, zcolumns_differ(&row, columns->foreign),
-								row_is_ours(BufferGetPage(u->buf), u->oldrow)) ||
+								zslots_may_be_ours(BufferGetPage(u->buf),
+												   zheader_get(u->oldrow))) ||
 		zcolumns_some_null(u->writer.rel, columns->foreign, new->values, new->values_len);
 	if (new->in_place)
 		new->summarizing = zcolumns_differ(&row, columns->summarized);

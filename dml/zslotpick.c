@@ -98,9 +98,8 @@ find_own_or_free(const ZWriter *writer, const SlotArray *slots, ZXid oldest, int
 	for (int i = 1; i <= slots->n; i++)
 	{
 		const ZPageSlot *slot = slot_at(slots, i);
-		ZXid		xid = zslot_xid(slot);
 
-		if (slot->ptr == InvalidUndoPtr || xid < oldest)
+		if (zslot_age(slot, oldest) <= ZAGE_SETTLED)
 		{
 			int			rank = free_slot_rank(slot, i, avoid);
 
@@ -112,7 +111,7 @@ find_own_or_free(const ZWriter *writer, const SlotArray *slots, ZXid oldest, int
 		}
 		else if (slot->xid_flags & ZSLOT_COMMON_LOCKS)
 			*overflow_idle &= (i <= slots->ninline);
-		else if (xid_is_mine(writer, xid))
+		else if (xid_is_mine(writer, ZSLOT_XID(slot)))
 		{
 			*own = true;
 			return i;
@@ -166,20 +165,21 @@ ask_status(Asked *asked, ZXid xid, ZXid oldest)
 }
 
 /*
- * Returns the slot with the oldest owner above 'floor' that is not among
- * 'running' (NULL: any owner will do). 0 = there is none.
+ * Returns the slot of changes with the oldest owner that is not before 'from',
+ * nor among 'running' (NULL: any owner will do). 0 = there is none.
  */
 static int
-find_oldest(const SlotArray *slots, ZXid floor, Snapshot running)
+find_oldest(const SlotArray *slots, ZXid from, Snapshot running)
 {
 	int			best = 0;
 	ZXid		best_xid = 0;
 
 	for (int i = 1; i <= slots->n; i++)
 	{
-		ZXid		xid = zslot_author(slot_at(slots, i));
+		const ZPageSlot *slot = slot_at(slots, i);
+		ZXid		xid = ZSLOT_XID(slot);
 
-		if (xid > floor && (best == 0 || xid < best_xid) &&
+		if (zslot_age(slot, from) == ZAGE_YOUNG && (best == 0 || xid < best_xid) &&
 			(running == NULL || !XidInMVCCSnapshot(zxid_to_xid(xid), running)))
 		{
 			best = i;
@@ -201,9 +201,11 @@ find_known(const SlotArray *slots, ZXid oldest)
 
 	for (int i = 1; i <= slots->n; i++)
 	{
-		ZXid		xid = zslot_author(slot_at(slots, i));
+		const ZPageSlot *slot = slot_at(slots, i);
+		ZXid		xid = ZSLOT_XID(slot);
 
-		if (xid >= oldest && (best == 0 || xid < best_xid) && zcommitted_known(xid))
+		if (zslot_age(slot, oldest) == ZAGE_YOUNG && (best == 0 || xid < best_xid) &&
+			zcommitted_known(xid))
 		{
 			best = i;
 			best_xid = xid;
@@ -221,17 +223,19 @@ static int
 find_ended(const ZWriter *writer, const SlotArray *slots, ZXid oldest, Asked *asked,
 		   ZXidStatus *status)
 {
-	ZXid		floor = oldest - 1;
+	ZXid		from = oldest;
 
 	for (;;)
 	{
-		int			i = find_oldest(slots, floor, asked->running);
+		int			i = find_oldest(slots, from, asked->running);
+		ZXid		xid;
 
 		if (i == 0)
 			return 0;
-		floor = ZSLOT_XID(slot_at(slots, i));
-		zvis_check_xid(writer->rel, slots->block, i, floor);
-		*status = ask_status(asked, floor, oldest);
+		xid = ZSLOT_XID(slot_at(slots, i));
+		zvis_check_xid(writer->rel, slots->block, i, xid);
+		*status = ask_status(asked, xid, oldest);
+		from = xid + 1;
 		if (*status == ZXID_COMMITTED || *status == ZXID_ABORTED)
 			return i;
 		i = find_known(slots, oldest);
@@ -255,7 +259,7 @@ find_ended_locker(const SlotArray *slots, ZXid oldest, Asked *asked)
 	{
 		const ZPageSlot *slot = slot_at(slots, i);
 
-		if ((slot->xid_flags & ZSLOT_INLINE_LOCKS) && ZSLOT_XID(slot) >= oldest)
+		if (zslot_age(slot, oldest) == ZAGE_LOCKS && (slot->xid_flags & ZSLOT_INLINE_LOCKS))
 		{
 			ZXidStatus	status = ask_status(asked, ZSLOT_XID(slot), oldest);
 
@@ -570,7 +574,7 @@ zslot_pick_common(Page page, const ZSlotPick *pick, ZSlotPick *common)
 
 		if (i == pick->slotno)
 			continue;
-		if (slot->ptr == InvalidUndoPtr || zslot_xid(slot) < oldest)
+		if (zslot_age(slot, oldest) <= ZAGE_SETTLED)
 		{
 			if (common->slotno == 0)
 				common->slotno = i;

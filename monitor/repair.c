@@ -79,10 +79,10 @@ put_step(void *arg, BlockNumber block, const char *fmt,...)
 static bool
 is_lost(const ZPageSlot *slot, const ZuDamage *d)
 {
-	ZXid		xid = zslot_author(slot);
+	ZXid		xid = ZSLOT_XID(slot);
 
 	return xid >= d->from && xid < d->to && slot->ptr != InvalidUndoPtr &&
-		!TransactionIdDidCommit(zxid_to_xid(xid));
+		!zslot_locks_only(slot) && !TransactionIdDidCommit(zxid_to_xid(xid));
 }
 
 /* Transactions that a step names, without repetitions. */

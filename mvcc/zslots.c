@@ -107,21 +107,6 @@ zslot_is_lost(const ZPageSlot *slot)
 }
 
 /*
- * zslot_xid_in_doubt: See zslots.h. Slots without undo, with locks only, or of
- * temporary tables have no undo that can be lost.
- */
-ZXid
-zslot_xid_in_doubt(const ZPageSlot *slot)
-{
-	ZXid		xid = ZSLOT_XID(slot);
-
-	if (slot->ptr == InvalidUndoPtr || zslot_locks_only(slot) || zuptr_is_temp(slot->ptr) ||
-		!zu_is_lost(xid))
-		return xid;
-	return xid | ZXID_LOST;
-}
-
-/*
  * zslots_copy: See zslots.h. Copies the slots, and hides the locks among them.
  */
 void

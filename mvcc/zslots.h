@@ -106,8 +106,9 @@ typedef enum ZSlotAge
 } ZSlotAge;
 
 /*
- * zslot_age: returns the age of a slot, which is read from a page or a
- * ZSlotView after oldest, the page's zslots_oldest().
+ * zslot_age: returns the age of a slot of a page or a ZSlotView. oldest is the
+ * page's zslots_oldest(), loaded before the slot was read, or while the page
+ * has been locked since (VIS-1). Nothing else compares a slot with `oldest`.
  *
  * zslot_is_lost: returns whether the undo of a slot whose owner is before
  * `oldest` and in the doubt window is lost. Only zslot_age calls it.
@@ -125,31 +126,6 @@ zslot_age(const ZPageSlot *slot, ZXid oldest)
 	if (xid >= oldest)
 		return zslot_locks_only(slot) ? ZAGE_LOCKS : ZAGE_YOUNG;
 	return unlikely(zu_in_doubt(xid)) && zslot_is_lost(slot) ? ZAGE_LOST : ZAGE_SETTLED;
-}
-
-/*
- * A bit that no transaction's id has. Set in a result of zslot_xid, it means
- * that the transaction's undo is lost.
- */
-#define ZXID_LOST	(UINT64CONST(1) << 47)
-
-/*
- * zslot_xid: returns the xid in a slot of a locked page, to be compared with
- * `oldest`. The result has ZXID_LOST, and so is newer than any transaction, if
- * the slot's undo is lost (CHAIN-11 in undo/).
- *
- * zslot_xid_in_doubt: does the same for a slot whose xid is in the doubt
- * window.
- */
-extern ZXid zslot_xid_in_doubt(const ZPageSlot *slot);
-
-/* See above. */
-static inline ZXid
-zslot_xid(const ZPageSlot *slot)
-{
-	ZXid		xid = ZSLOT_XID(slot);
-
-	return likely(!zu_in_doubt(xid)) ? xid : zslot_xid_in_doubt(slot);
 }
 
 /*

@@ -113,16 +113,6 @@ zslot_locks_only(const ZPageSlot *slot)
 	return (slot->xid_flags & ZSLOT_LOCKS_ONLY) != 0;
 }
 
-/*
- * zslot_author: returns the transaction that wrote the newest change in
- * the slot's chain, 0 if the slot has no chain of changes.
- */
-static inline ZXid
-zslot_author(const ZPageSlot *slot)
-{
-	return zslot_locks_only(slot) ? InvalidZXid : ZSLOT_XID(slot);
-}
-
 typedef struct ZPageTrailer
 {
 	UndoPtr		image;			/* newest page image in undo (mvcc/README.md),

@@ -193,6 +193,25 @@ def check_page_lsn():
                 yield path, line_of(text, match.start()), "PageSetLSN of a call that logs"
 
 
+AGES = ("mvcc/zslots.h", "zslot_age")
+SLOT_XID = r"ZSLOT_XID\s*\([^;]*?\)|[\w.>\[\]-]+\bxid_flags\b(?:\s*&\s*ZXID_MASK\s*\))?"
+
+
+def check_slot_ages():
+    """Ask zslot_age (mvcc/zslots.h), which alone compares a slot with `oldest`."""
+    oldest = r"[\w.>-]*oldest\w*\b"
+    for source in measure.sources():
+        for function in source.functions:
+            if (source.path, function.name) == AGES:
+                continue
+            names = re.findall(rf"\b(\w+)\s*=\s*(?:\(ZXid\)\s*)?\(?(?:{SLOT_XID})", function.body)
+            xid = "|".join([SLOT_XID] + [rf"(?<![\w.>])(?:{name})\b" for name in sorted(set(names))])
+            for match in re.finditer(rf"(?:{xid})\s*[<>]=?\s*{oldest}|{oldest}(?:\([^()]*\))?\s*[<>]=?\s*(?:{xid})",
+                                     function.body):
+                line = function.open_line + function.body.count("\n", 0, match.start())
+                yield source.path, line, "compares a slot with `oldest`: " + " ".join(match.group(0).split())
+
+
 OPCODES = "common/rmgr.h"
 
 
@@ -692,6 +711,7 @@ CHECKS = (
     ("one header compares server versions", check_versions),
     ("critical sections neither allocate nor fail", check_critical_sections),
     ("a record is logged once", check_page_lsn),
+    ("only zslot_age compares a slot with `oldest`", check_slot_ages),
     ("WAL opcodes are complete", check_wal_opcodes),
     ("the server knows the conversions of formats", check_formats),
     ("messages are tested", check_errors_are_tested),

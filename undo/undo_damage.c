@@ -25,10 +25,10 @@
  * that have committed (CHAIN-11). A lost write of a log's last page can make
  * this untrue without a trace in the log, and only then: a transaction that
  * was open at a crash may not be found when the log is loaded. So at each load
- * the xids from the durable `oldest` to the next one are in doubt. A backend
- * that is to take a slot of a page for older than `oldest` asks clog if its
- * xid is in the window; a transaction that has not committed is damage. The
- * window is written to the meta page with the `oldest` that passes it.
+ * the xids from the durable `oldest` to the next one are in doubt. Of a slot
+ * before `oldest` whose xid is in the window, zslot_age (mvcc/zslots.h) asks
+ * clog; a transaction that has not committed is damage. The window is written
+ * to the meta page with the `oldest` that passes it.
  *
  * Invariant
  *	UNDO-37	while a log is closed, `oldest` does not pass its hold, unless no
