@@ -37,12 +37,9 @@
 #define FEW_ROWS 32
 
 /*
- * Type of a Change that ends a row's list: the version that the row has then
- * is accepted. No ZuRecordType has this value.
+ * One unaccepted change of one row, or the accepted record at which the row's
+ * list ends.
  */
-#define CHANGE_ACCEPTED 0
-
-/* One unaccepted change of one row. */
 typedef struct Change
 {
 	struct Change *next;		/* older change of the same row in the same
@@ -53,13 +50,14 @@ typedef struct Change
 	{
 		const char *payload;	/* in the arena, or where the undo page was
 								 * copied to */
-		UndoPtr		ptr;		/* CHANGE_ACCEPTED: the record */
+		UndoPtr		ptr;		/* if accepted: the record */
 	};
 	uint16		payload_len;
 	uint16		offset;
 	uint16		slot;
 	uint16		xflags;
 	uint8		type;
+	bool		accepted;		/* the version that the row has then is */
 } Change;
 
 /* Working state of one page. */
@@ -257,9 +255,12 @@ arena_alloc(Collector *c, Size size)
 	return p;
 }
 
-/* Notes a change of the row at off by rec at ptr, in slot s's chain. */
+/*
+ * Notes a change of the row at off by rec, in slot s's chain. accepted: where
+ * rec is, if it is accepted; else InvalidUndoPtr.
+ */
 static inline void
-add_change(Collector *c, int s, int off, const ZuRecord *rec, UndoPtr ptr)
+add_change(Collector *c, int s, int off, const ZuRecord *rec, UndoPtr accepted)
 {
 	Change	   *change;
 
@@ -269,8 +270,9 @@ add_change(Collector *c, int s, int off, const ZuRecord *rec, UndoPtr ptr)
 	change = arena_alloc(c, sizeof(Change));
 	change->met_before = c->met;
 	change->xid = zrecord_author(rec);
-	if (rec->type == CHANGE_ACCEPTED)
-		change->ptr = ptr;
+	change->accepted = (accepted != InvalidUndoPtr);
+	if (change->accepted)
+		change->ptr = accepted;
 	else
 		change->payload = rec->payload;
 	change->payload_len = rec->payload_len;
@@ -288,7 +290,7 @@ add_change(Collector *c, int s, int off, const ZuRecord *rec, UndoPtr ptr)
  * ranges overlap, only the newest one counts for each row (RANGE-1 in dml/).
  */
 static void
-add_last_changes(Collector *c, int s, const ZuRecord *rec, UndoPtr ptr)
+add_last_changes(Collector *c, int s, const ZuRecord *rec, UndoPtr accepted)
 {
 	int			last = Min((int) rec->offset + Max(rec->nrows, 1) - 1, c->maxoff);
 
@@ -301,7 +303,7 @@ add_last_changes(Collector *c, int s, const ZuRecord *rec, UndoPtr ptr)
 		if (*word & bit)
 			continue;
 		*word |= bit;
-		add_change(c, s, off, rec, ptr);
+		add_change(c, s, off, rec, accepted);
 	}
 }
 
@@ -350,6 +352,7 @@ static bool
 collect_record(Collector *c, int s)
 {
 	ZChain	   *chain = &c->chain[s];
+	UndoPtr		accepted = InvalidUndoPtr;
 	ZuRecord	rec;
 	ZChainStep	step;
 
@@ -376,8 +379,7 @@ collect_record(Collector *c, int s)
 			return true;
 		}
 		/* the record's row needs no older record, other rows may */
-		if (rec.type != ZUR_LOCK)
-			rec.type = CHANGE_ACCEPTED;
+		accepted = chain->here;
 		rec.payload_len = 0;
 	}
 	if (chain->next != InvalidUndoPtr)
@@ -386,10 +388,10 @@ collect_record(Collector *c, int s)
 		return true;
 	if (rec.payload_len > 0 && !chain->in_place)
 		arena_take(c, rec.length);	/* the payload lies in chain->buf */
-	if (rec.type == ZUR_INSERT || rec.type == CHANGE_ACCEPTED)
-		add_last_changes(c, s, &rec, chain->here);
+	if (rec.type == ZUR_INSERT || accepted != InvalidUndoPtr)
+		add_last_changes(c, s, &rec, accepted);
 	else
-		add_change(c, s, rec.offset, &rec, chain->here);
+		add_change(c, s, rec.offset, &rec, InvalidUndoPtr);
 	return true;
 }
 
@@ -515,7 +517,7 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 		}
 		if (change == NULL)
 			break;
-		if (change->type == CHANGE_ACCEPTED)
+		if (change->accepted)
 		{
 			chain = change->ptr;
 			break;
