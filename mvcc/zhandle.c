@@ -7,8 +7,8 @@
  * old one was fetched last. The rows are in memory up to work_mem, then in a
  * temporary file. Called by zany.c and zvis.c, and by hooks.c at the ends of
  * statements, subtransactions and transactions. Nothing here is shared or
- * outlives the transaction. No locks, no crash points. Invariants HANDLE-1, -3, -7
- * and -8 in mvcc/README.md.
+ * outlives the transaction. No locks, no crash points. Invariants HANDLE-1,
+ * -3, -7 and -8 in mvcc/README.md.
  */
 #include "postgres.h"
 

@@ -167,6 +167,17 @@ DELETE FROM ex WHERE id = 1;
 INSERT INTO ex VALUES (3, '[2,9)');
 ROLLBACK;
 SELECT * FROM ex ORDER BY id;
+-- compiled queries (the tests' servers have jit = off)
+SET jit = on;
+SET jit_above_cost = 0;
+SET jit_optimize_above_cost = 0;
+SET jit_inline_above_cost = 0;
+SELECT count(*), sum(n), sum(length(t)), max(upper(r)), max(p[0]) FROM s WHERE n % 3 = 1 AND t LIKE 'text%';
+WITH u AS (UPDATE s SET n = n + 1 WHERE id % 500 = 3 RETURNING id, n) SELECT count(*), sum(id), sum(n) FROM u;
+RESET jit;
+RESET jit_above_cost;
+RESET jit_optimize_above_cost;
+RESET jit_inline_above_cost;
 SELECT * FROM zundo.check('s');
 SELECT * FROM zundo.check('tids');
 SELECT * FROM zundo.check('ex');

@@ -81,7 +81,7 @@ sub zundo_node
 	my ($name, $conf, %options) = @_;
 	my $node = PostgreSQL::Test::Cluster->new($name);
 	$node->init(%options);
-	$node->append_conf('postgresql.conf', "shared_preload_libraries = 'zundo'\nautovacuum = off\n");
+	$node->append_conf('postgresql.conf', "shared_preload_libraries = 'zundo'\nautovacuum = off\njit = off\n");
 	# so that checkpoints do not remove WAL that a slow standby still needs
 	$node->append_conf('postgresql.conf', 'wal_keep_size = 1GB') if $options{allows_streaming};
 	$node->append_conf('postgresql.conf', $conf // '');
