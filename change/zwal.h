@@ -187,7 +187,8 @@ typedef struct xl_zheap_overflow
  *	data: u16 word (bits 0-8 offset, 9-10 LockTupleMode, ZWI_*), u8 slot,
  *		u8 slots (ZWI_GROW)
  *	With ZWI_TAG the row gets the slot's number as its lock tag, and the slot
- *	stays as it is.
+ *	stays as it is. The record names no undo and has no slot's contents: redo
+ *	adds to the slot on the page, so the page's LSN alone decides.
  *----------
  */
 #define ZWI_FRESH	0x0800		/* the slot did not belong to the locker */

@@ -31,16 +31,17 @@
  *		(b) the first unresolved top xid of each log;
  *		(c) the xid of each finished transaction of which LOCKS records name a
  *			transaction >= H, because readers of these records ask how their
- *			author ended. It is not merged with others in its queue.
+ *			author ended. It is not merged with others in its queue;
+ *		(d) the hold of each closed log that may still be needed (UNDO-37).
  *		Other finished transactions whose undo is still retained do not count:
  *		merged entries of different logs overlap, so `oldest` would not
  *		advance. Example: H is 120, and 100, aborted, is not undone yet:
  *		`oldest` is 100, whatever has committed since.
  *	UNDO-19	before the new `oldest` is published
- *		(a) the DISCARD record is logged, whose conflict horizon covers
- *			everything that has come below `oldest` since the last one;
- *		(b) all WAL is flushed, so that no crash takes back a commit before
- *			`oldest`. Otherwise the mark of a dead index entry, which is not
+ *		(a) if a transaction has come below `oldest` since the last DISCARD
+ *			record, one is logged whose conflict horizon covers all of these;
+ *		(b) if `oldest` rises, all WAL is flushed, so that no crash takes back
+ *			a commit before it. Otherwise the mark of a dead index entry, which is not
  *			logged, could reach the disk before the commit record of its
  *			deleter (synchronous_commit = off): after a crash the row would be
  *			there again, and the mark would hide it.

@@ -201,7 +201,7 @@ typedef struct LockSearch
 	bool		newer;			/* the row was updated in place since the
 								 * snapshot (GUARD-4) */
 	UndoPtr		move;			/* the move whose new places have been locked,
-								 * named by its record (UNDO-13) */
+								 * named by its record (UNDO-6) */
 } LockSearch;
 
 /*

@@ -9,7 +9,7 @@
  * recently. Called by zlock.c and zconvert.c with the page exclusively
  * locked. Takes no other locks. Crash point: "inline-lock-logged".
  *
- * Rules: TAG-1 to TAG-5 in dml/README.md.
+ * Rules: TAG-1, TAG-2 and TAG-5 in dml/README.md.
  */
 #include "postgres.h"
 

@@ -80,8 +80,8 @@ zoverflow_attach(const ZWriter *writer, Buffer buf)
 	Assert(zc_buffer_exclusive(buf) && !zpage_has_overflow(BufferGetPage(buf)));
 
 	/*
-	 * Clear the bit for a row lock too: VACUUM visits only pages without it
-	 * (VMAP-1), and VACUUM must take the overflow page away again.
+	 * Clear the bit for a row lock too: VACUUM visits only pages without it,
+	 * and VACUUM must take the overflow page away again.
 	 */
 	zvismap_clear(writer->rel, buf);
 	overflow = zu_overflow_take(writer->overflow);

@@ -38,6 +38,16 @@ slot_of(Relation rel, BlockNumber block, Page page, const ZSlotView *overflow, i
 }
 
 /*
+ * Returns whether the slot has an owner and no undo (PAGE-7): what the owner
+ * has deleted may be needed.
+ */
+static inline bool
+is_damaged(const ZPageSlot *slot)
+{
+	return slot->ptr == InvalidUndoPtr && ZSLOT_XID(slot) != InvalidZXid;
+}
+
+/*
  * Returns whether something can be done with line pointer lp now, and sets
  * *action to what.
  */
@@ -58,7 +68,7 @@ prune_action(Relation rel, BlockNumber block, Page page, const ZSlotView *overfl
 	if (ItemIdIsRedirected(lp))
 	{
 		slot = slot_of(rel, block, page, overflow, ZH_SLOT(zpage_stub_header(lp)));
-		if (zslot_age(slot, oldest) > ZAGE_LOCKS)
+		if (zslot_age(slot, oldest) > ZAGE_LOCKS || is_damaged(slot))
 			return false;
 		*action = has_index ? ZPRUNE_DEAD : ZPRUNE_UNUSED;
 		return true;
@@ -70,7 +80,7 @@ prune_action(Relation rel, BlockNumber block, Page page, const ZSlotView *overfl
 		return false;
 	slot = slot_of(rel, block, page, overflow, ZH_SLOT(h));
 	age = zslot_age(slot, oldest);
-	if (unlikely(age == ZAGE_LOST))
+	if (unlikely(age == ZAGE_LOST || is_damaged(slot)))
 		return false;			/* the error is raised when the row is read */
 	if (age == ZAGE_YOUNG)
 	{

@@ -43,6 +43,11 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
+/*
+ * A page is entered in the map when its free space has grown by a STEP, to
+ * MIN_SPACE at least: not for each row. The map of a table of fewer than
+ * MIN_BLOCKS is not made.
+ */
 #define MIN_BLOCKS	32
 #define MIN_SPACE	(BLCKSZ / 4)
 #define STEP		(BLCKSZ / 8)

@@ -57,7 +57,7 @@ typedef struct RowChange
 	Replacement *replacement;	/* NULL: the row is deleted */
 	LockTupleMode mode;			/* strength in which the change excludes locks */
 	bool		must_move;		/* the row will get a new TID, and no other
-								 * transaction may hold a lock on it (LOCK-1) */
+								 * transaction may hold a lock on it */
 	bool		have_tuple_lock;	/* the heavyweight lock for waiting is
 									 * held */
 	LockTupleMode queued;		/* mode of that lock */

@@ -185,8 +185,8 @@ acquire_for_update(RowChange *u, TupleTableSlot *slot, Snapshot snapshot, Snapsh
 		else
 		{
 			/*
-			 * Others hold more locks than a move can take along, so wait
-			 * until they have ended (LOCK-1). Decided after the slot is
+			 * Others hold more locks than a move can take along
+			 * (ZLOCK_MAX_ENTRIES), so wait until they have ended. Decided after the slot is
 			 * picked, since picking may take the space that the row needed.
 			 */
 			u->must_move = true;

@@ -8,7 +8,7 @@
  * while undo is followed becomes a row of the result and does not end the
  * check. Assigns no xid.
  *
- * Invariants tested here, besides PAGE-1 to PAGE-7 of page/zpage.h and VMAP-1
+ * Invariants tested here, besides PAGE-1, -2, -3, -6 and -7 of page/zpage.h and VMAP-1
  * of dml/README.md:
  *	CHAIN-1	the head of a slot's chain exists as long as its transaction is not
  *		older than `oldest`, and was written by the slot's transaction.
@@ -259,7 +259,7 @@ slot_has_changed(Check *check, int s)
 }
 
 /*
- * Checks the chain of slot s from its head to `oldest` (CHAIN-1 to CHAIN-8,
+ * Checks the chain of slot s from its head to `oldest` (CHAIN-1, CHAIN-3 to -8,
  * CHAIN-11, CHAIN-12, PAGE-6, VMAP-1). Reads the chain as ZCHAIN_LOOSE, with
  * records of any age, so that ZCHAIN_SETTLED says nothing but that a record has
  * been discarded: of the head that is a fault (CHAIN-1), unless the page has

@@ -390,7 +390,7 @@ zhandle_statement_end(const QueryDesc *query)
 /*
  * zhandle_at_subxact_abort: See zhandle.h. Cuts the array off. Subtransaction
  * ids only grow, so the handles of mySubid and its children are at the end
- * (HANDLE-1).
+ * (HANDLE-7).
  */
 void
 zhandle_at_subxact_abort(SubTransactionId mySubid)

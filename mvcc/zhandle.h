@@ -7,8 +7,8 @@
  * instead: a TID that no row can have. It names one change (an undo record of
  * our own transaction), and means the version before that change. The new
  * row's TID in the same event stays the TID of the row; the server fetches
- * that row right after the old one. mvcc/README.md has the rules HANDLE-1 to
- * HANDLE-8.
+ * that row right after the old one. mvcc/README.md has the rules HANDLE-1,
+ * -3, -7 and -8.
  */
 #ifndef ZUNDO_ZHANDLE_H
 #define ZUNDO_ZHANDLE_H
@@ -95,7 +95,7 @@ extern const ZVersion *zhandle_kept_new(const ZHandle *handle);
  * prepared; all events have fired. May raise an error.
  *
  * zhandle_at_subxact_abort: forgets the handles that subtransaction mySubid
- * and those within it have made (HANDLE-1). zhandle_at_xact_end: forgets all
+ * and those within it have made (HANDLE-7). zhandle_at_xact_end: forgets all
  * of them.
  */
 extern void zhandle_before_end(void);

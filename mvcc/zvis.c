@@ -4,8 +4,8 @@
  * zvis_fetch copies the row under the page's share lock and walks undo without
  * it. zvis_author and the others are for callers that hold the page locked:
  * table page before undo page. Called by scan/, dml/, zany.c and zlockers.c;
- * zvis_lookup_author by tuple/, through a hook. Nothing is written. Rules VIS-1
- * to VIS-10 of mvcc/README.md.
+ * zvis_lookup_author by tuple/, through a hook. Nothing is written. Rules VIS-n
+ * of mvcc/README.md.
  */
 #include "postgres.h"
 

@@ -3,7 +3,7 @@
  * it.
  *
  * Readers copy what they need under the page's share lock and walk undo
- * without it. mvcc/README.md has the rules, VIS-1 to VIS-10.
+ * without it. mvcc/README.md has the rules VIS-n.
  */
 #ifndef ZUNDO_ZVIS_H
 #define ZUNDO_ZVIS_H

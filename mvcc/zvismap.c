@@ -262,8 +262,12 @@ slots_are_old(Page page)
 
 	/* slots of higher numbers are at lower addresses */
 	for (int i = 0; i < n; i++)
-		if (zslot_age(slot - i, oldest) > ZAGE_LOCKS)
+	{
+		ZPageSlot	copy = slot[-i];
+
+		if (zslot_age(&copy, oldest) > ZAGE_LOCKS)
 			return false;
+	}
 	return true;
 }
 

@@ -45,7 +45,8 @@
  *	PAGE-9	When a slot became one that holds only locks, it was free, or its
  *		owner had changed no row by it. So rows that name it are visible to
  *		all, before and afterwards, and readers of versions treat it as unused
- *		(zslots_copy).
+ *		(zslots_copy). Free is a slot without a pointer, or one whose owner is
+ *		before `oldest` (zslot_age, up to ZAGE_SETTLED).
  *
  * A slot number above the number of slots means "visible to all", since an
  * overflow page is detached only when all its slots are older than `oldest`.
@@ -288,8 +289,9 @@ extern int	zpage_length_in_room(const char *row, int room);
 extern void zpage_init(Page page);
 
 /*
- * zpage_is_valid: returns true if PAGE-1 holds. It does not for a new
- * (all-zero) page. The page may have any contents.
+ * zpage_is_valid: returns true if seal, pd_prune_xid, the bounds of the hole
+ * and the special space are as PAGE-1 says; false for a new (all-zero) page.
+ * Does not test the number of line pointers. The page may have any contents.
  */
 static inline bool
 zpage_is_valid(Page page)

@@ -110,7 +110,8 @@ is_aborted(const Target *t, ZXid xid, ZXid oldest)
 }
 
 /*
- * Computes in *pops what popping the aborted prefix of slot s results in.
+ * Computes in *pops what popping the aborted prefix of slot s results in:
+ * aborted records are at the newest end of a chain (DML-3).
  * Returns false if nothing is aborted. Raises ERRCODE_DATA_CORRUPTED if the
  * head's record is missing or a record does not match the page.
  */

@@ -397,7 +397,8 @@ satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snapshot)
 	{
 		/*
 		 * a foreign key's trigger checks whether its row has been changed
-		 * since
+		 * since; author is the record of the slot's version, and is compared
+		 * when it is used, so an old one gives a right answer
 		 */
 		if (snapshot->snapshot_type == SNAPSHOT_SELF && z->author != InvalidUndoPtr &&
 			zxid_status(z->xmin) == ZXID_OWN)

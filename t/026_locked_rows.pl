@@ -1,4 +1,4 @@
-# Many rows of a page are locked by one LOCK record (TAG-1 to TAG-5). Counts
+# Many rows of a page are locked by one LOCK record (TAG-1, TAG-2, TAG-5). Counts
 # these records; crashes, a standby, rollbacks, prepared transactions and VACUUM
 # FULL; what zundo.check reports of a tag that names no slot.
 # Rules: TAG-2, CLUSTER-1.

@@ -1,4 +1,4 @@
-# zundo.check_index (INDEX-1 to INDEX-6 in monitor/index_check.c),
+# zundo.check_index (INDEX-n in monitor/index_check.c),
 # zundo.index_entries and zundo.index_items: no row for sound indexes, also
 # beside writers, and one row for each fault.
 use strict;

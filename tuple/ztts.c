@@ -13,7 +13,6 @@
  *		stored bytes behind the header (ztuple_token). They are rebuilt byte
  *		for byte wherever an older version is read, so every reader of the
  *		version sees the same token.
- *		Not asserted: it compares what two statements show; t/076 compares.
  *	TOKEN-2	A slot shows the token of what was stored of its contents, also if
  *		it has the columns in another form: not toasted, or as an old row with
  *		fewer columns (ztts_stored).

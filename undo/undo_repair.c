@@ -436,7 +436,7 @@ repair_meta(bool dry_run, ZuReport report, void *arg)
 	{
 		/*
 		 * no doubt window here: when the logs are loaded, all xids from
-		 * `oldest` on are in doubt anyway (CHAIN-11)
+		 * `oldest` on are in doubt anyway (undo_damage.c)
 		 */
 		meta->freeze.now = meta->oldest;
 		meta->freeze.next = meta->freeze.after = InvalidZXid;
