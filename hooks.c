@@ -387,11 +387,9 @@ xact_callback(XactEvent event, void *arg)
 			 */
 			zreclaim_pre_commit();
 			ZUNDO_FAULT("before-commit");
-			zhandle_before_end();
 			zssi_before_end();
 			return;
 		case XACT_EVENT_PRE_PREPARE:
-			zhandle_before_end();
 			zssi_before_end();
 			return;
 		case XACT_EVENT_COMMIT:

@@ -98,8 +98,8 @@ static const char *const fault_points[] = {
 	"insert-page",				/* before a page for new rows is locked */
 
 	/* readers */
-	"rows-written",				/* before a trigger's rows are written to a
-								 * file */
+	"chain-grows",				/* while own records of a page are collected
+								 * for a trigger */
 	"locked-chain",				/* before a chain of a locked page is read */
 	"lockers-chain",			/* the head's transaction is in progress,
 								 * before its chain is read to find row locks */

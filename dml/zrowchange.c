@@ -311,19 +311,24 @@ zrowchange_reserve(RowChange *u)
 }
 
 /*
- * zrowchange_note: See zrowchange.h. The search for the old row's author begins
- * below our record, if that is in the chain which the old row's header names;
- * else at that chain's head.
+ * zrowchange_keep_rows: See zrowchange.h. The search for the old row's author
+ * begins below our record, if that is in the chain which the old row's header
+ * names; else at that chain's head. Keeps nothing if the slot is not on the
+ * page; then the rows are found by walks, as they are without an executor
+ * level.
  */
 void
-zrowchange_note(const RowChange *u, UndoPtr ptr, bool in_place, bool event)
+zrowchange_keep_rows(const RowChange *u, UndoPtr ptr, bool in_place)
 {
 	int			s = ZH_SLOT(zheader_get(u->oldrow));
+	Page		page = BufferGetPage(u->buf);
 	BlockNumber block = zrowchange_block(u);
 	ZChangedRow rows = {.change = ptr,.xid = u->writer.xid,.cid = u->writer.cid,.old = u->oldrow,
 	.oldlen = u->oldlen};
 
 	Assert(zc_buffer_exclusive(u->buf) && ptr != InvalidUndoPtr);
+	if (zlevel_current()->estate == NULL || s > zpage_nslots(page))
+		return;
 	if (in_place)
 	{
 		rows.new = u->replacement->row;
@@ -331,12 +336,12 @@ zrowchange_note(const RowChange *u, UndoPtr ptr, bool in_place, bool event)
 	}
 	if (s != 0)
 	{
-		ZPageSlot	slot = zslot_read(u->writer.rel, block, BufferGetPage(u->buf), s);
+		ZPageSlot	slot = zslot_read(u->writer.rel, block, page, s);
 
 		rows.chain_xid = ZSLOT_XID(&slot);
 		rows.chain = slot.ptr;
 		if (s == u->pick.slotno)
 			rows.chain = zown_below(u->writer.rel->rd_locator.relNumber, block, ptr, u->pick.prev);
 	}
-	zlevel_note_change(u->writer.rel, &u->tid, &rows, event);
+	zhandle_keep_rows(&rows);
 }

@@ -3,12 +3,12 @@
  * events.
  *
  * Owns the array of handles of this backend's transaction, the rows of the
- * changes that they name, and the new version that belongs to the event whose
- * old one was fetched last. The rows are in memory up to work_mem, then in a
- * temporary file. Called by zany.c and zvis.c, and by hooks.c at the ends of
- * statements, subtransactions and transactions. Nothing here is shared or
- * outlives the transaction. No locks, no crash points. Invariants HANDLE-1,
- * -3, -7 and -8 in mvcc/README.md.
+ * changes that they name, as far as they fit into work_mem, and the new version
+ * that belongs to the event whose old one was fetched last. Called by zany.c
+ * and zvis.c, by dml/ (rows), and by hooks.c at the ends of statements,
+ * subtransactions and transactions. Nothing here is shared or outlives the
+ * transaction. No locks, no crash points. Invariants HANDLE-1, -3, -7 and -8 in
+ * mvcc/README.md.
  */
 #include "postgres.h"
 
@@ -17,10 +17,8 @@
 #include "common/zundo.h"
 #include "miscadmin.h"
 #include "mvcc/zhandle.h"
-#include "storage/buffile.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/resowner.h"
 
 #define FIRST_CAPACITY 64
 
@@ -45,20 +43,42 @@ typedef struct MyHandles
 	const void *statement;		/* the query that began last without running
 								 * within another one */
 	KeptVersion kept;
+	ZChangedRow last;			/* of the last change; bytes are in last_bytes */
+	char		last_bytes[2 * BLCKSZ];
 	MemoryContext rows_memory;	/* of the handles' rows, in
 								 * TopTransactionContext; NULL: none yet */
 	Size		rows_size;		/* what they take there */
-	BufFile    *file;			/* of the transaction; NULL: none yet */
-	uint64		file_end;		/* the place behind the last handle's rows */
-	ZChangedRow loaded;			/* from the file; its bytes are here: */
-	char		loaded_bytes[2 * BLCKSZ];
 } MyHandles;
 
 static MyHandles my;
 
 /* ---- the rows of changes ---- */
 
-/* Returns what a copy of the rows takes in memory. */
+/*
+ * zhandle_keep_rows: See zhandle.h. The change is known by its pointer, which
+ * no other record of this transaction has; so nothing has to be forgotten
+ * before the transaction ends.
+ */
+void
+zhandle_keep_rows(const ZChangedRow *rows)
+{
+	Assert(rows->change != InvalidUndoPtr);
+	Assert(rows->oldlen > 0 && rows->oldlen <= BLCKSZ && rows->newlen <= BLCKSZ);
+	my.last = *rows;
+	my.last.old = my.last_bytes;
+	my.last.new = my.last_bytes + rows->oldlen;
+	memcpy(my.last_bytes, rows->old, rows->oldlen);
+	if (rows->newlen > 0)
+		memcpy(my.last_bytes + rows->oldlen, rows->new, rows->newlen);
+}
+
+const ZChangedRow *
+zhandle_kept_rows(UndoPtr change)
+{
+	return change != InvalidUndoPtr && my.last.change == change ? &my.last : NULL;
+}
+
+/* Returns what a copy of the rows takes. */
 static inline Size
 rows_size(const ZChangedRow *rows)
 {
@@ -66,111 +86,31 @@ rows_size(const ZChangedRow *rows)
 }
 
 /*
- * Returns a copy of the rows in memory; NULL if the copies of this transaction
- * would take more than work_mem, or there is no memory.
+ * Returns a copy of the rows that are kept, if they are of this change; NULL
+ * also if the copies of this transaction would take more than work_mem, or
+ * there is no memory.
  */
-static ZChangedRow *
-copy_rows(const ZChangedRow *rows)
+static const ZChangedRow *
+copy_rows(UndoPtr change)
 {
-	Size		size = rows_size(rows);
-	ZChangedRow *copy;
+	Size		size = rows_size(&my.last);
+	ZChangedRow *rows;
 
-	if (my.rows_size + size > work_mem * (Size) 1024)
+	if (my.last.change != change || my.rows_size + size > work_mem * (Size) 1024)
 		return NULL;
 	if (my.rows_memory == NULL)
 		my.rows_memory = AllocSetContextCreate(TopTransactionContext,
 											   "zundo rows of trigger events",
 											   ALLOCSET_DEFAULT_SIZES);
-	copy = MemoryContextAllocExtended(my.rows_memory, size, MCXT_ALLOC_NO_OOM);
-	if (copy == NULL)
+	rows = MemoryContextAllocExtended(my.rows_memory, size, MCXT_ALLOC_NO_OOM);
+	if (rows == NULL)
 		return NULL;
 	my.rows_size += size;
-	*copy = *rows;
-	copy->old = (char *) (copy + 1);
-	copy->new = copy->old + rows->oldlen;
-	memcpy(copy + 1, rows->old, rows->oldlen);
-	if (rows->newlen > 0)
-		memcpy((char *) (copy + 1) + rows->oldlen, rows->new, rows->newlen);
-	return copy;
-}
-
-/* Sets the position of the file; place is what file_place has returned. */
-static void
-go_to(uint64 place)
-{
-	if (BufFileSeek(my.file, (int) (place >> 32), (off_t) (place & PG_UINT32_MAX), SEEK_SET) != 0)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not seek in the temporary file for rows of trigger events")));
-}
-
-/* Returns the position of the file: the number of a segment and an offset. */
-static uint64
-file_place(void)
-{
-	int			segment;
-	off_t		offset;
-
-	BufFileTell(my.file, &segment, &offset);
-	return ((uint64) segment << 32) | (uint64) offset;
-}
-
-/*
- * Appends the rows to the file and returns their place. The file is the
- * transaction's, so that the end of a subtransaction does not remove it. After
- * an error the next rows are written at the same place.
- */
-static uint64
-write_rows(const ZChangedRow *rows)
-{
-	uint64		place;
-
-	if (my.file == NULL)
-	{
-		MemoryContext context = MemoryContextSwitchTo(TopTransactionContext);
-		ResourceOwner owner = CurrentResourceOwner;
-
-		CurrentResourceOwner = TopTransactionResourceOwner;
-		my.file = BufFileCreateTemp(false);
-		CurrentResourceOwner = owner;
-		MemoryContextSwitchTo(context);
-		my.file_end = 0;
-	}
-	ZUNDO_FAULT("rows-written");
-	place = my.file_end;
-	go_to(place);
-	BufFileWrite(my.file, unconstify(ZChangedRow *, rows), sizeof(ZChangedRow));
-	BufFileWrite(my.file, unconstify(char *, rows->old), rows->oldlen);
-	if (rows->newlen > 0)
-		BufFileWrite(my.file, unconstify(char *, rows->new), rows->newlen);
-	my.file_end = file_place();
-	return place;
-}
-
-/* Reads size bytes at the position of the file. */
-static void
-read_file(void *to, size_t size)
-{
-	if (BufFileRead(my.file, to, size) != size)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not read the temporary file for rows of trigger events")));
-}
-
-/* Returns the rows of a handle's change; valid until the next call. */
-static const ZChangedRow *
-rows_of(const ZHandle *handle)
-{
-	if (handle->rows != NULL)
-		return handle->rows;
-	Assert(my.file != NULL && handle->place < my.file_end);
-	go_to(handle->place);
-	read_file(&my.loaded, sizeof(ZChangedRow));
-	Assert(my.loaded.change == handle->change);
-	read_file(my.loaded_bytes, my.loaded.oldlen + my.loaded.newlen);
-	my.loaded.old = my.loaded_bytes;
-	my.loaded.new = my.loaded_bytes + my.loaded.oldlen;
-	return &my.loaded;
+	*rows = my.last;
+	rows->old = (char *) (rows + 1);
+	rows->new = rows->old + rows->oldlen;
+	memcpy(rows + 1, my.last_bytes, my.last.oldlen + my.last.newlen);
+	return rows;
 }
 
 /* Makes *version a version with these bytes, whose author is not known. */
@@ -224,30 +164,24 @@ make_space(void)
 }
 
 /*
- * Cuts the array off behind the first n handles, and gives up the rows of the
+ * Cuts the array off behind the first n handles, and frees the rows of the
  * others.
  */
 static void
 cut_to(uint32 n)
 {
-	for (uint32 i = my.nhandles; i > n; i--)
-	{
-		ZHandle    *handle = &my.handles[i - 1];
-
-		if (handle->rows == NULL)
-			my.file_end = handle->place;
-		else if (n > 0)
-		{
-			Assert(my.rows_size >= rows_size(handle->rows));
-			my.rows_size -= rows_size(handle->rows);
-			pfree(handle->rows);
-		}
-	}
 	if (n == 0 && my.rows_memory != NULL)
 	{
 		MemoryContextReset(my.rows_memory);
 		my.rows_size = 0;
 	}
+	for (uint32 i = n; i < my.nhandles && my.rows_size > 0; i++)
+		if (my.handles[i].rows != NULL)
+		{
+			Assert(my.rows_size >= rows_size(my.handles[i].rows));
+			my.rows_size -= rows_size(my.handles[i].rows);
+			pfree(unconstify(ZChangedRow *, my.handles[i].rows));
+		}
 	my.nhandles = n;
 }
 
@@ -275,29 +209,25 @@ may_be_deferred(Relation rel)
  * to another partition.
  */
 void
-zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, const ZChangedRow *rows,
-			 ItemPointer tid)
+zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, UndoPtr change, ItemPointer tid)
 {
 	ZHandle    *handle;
 	SubTransactionId subid = GetCurrentSubTransactionId();
 
-	Assert(rows->change != InvalidUndoPtr);
-	Assert(off >= FirstOffsetNumber && off <= ZHEAP_MAX_OFFSET);
-	if (my.nhandles == 0 || my.handles[my.nhandles - 1].change != rows->change ||
+	Assert(change != InvalidUndoPtr && off >= FirstOffsetNumber && off <= ZHEAP_MAX_OFFSET);
+	if (my.nhandles == 0 || my.handles[my.nhandles - 1].change != change ||
 		my.handles[my.nhandles - 1].subid != subid)
 	{
+		const ZChangedRow *rows = copy_rows(change);
+
 		make_space();
-		handle = &my.handles[my.nhandles];
-		handle->change = rows->change;
-		handle->place = 0;
-		handle->rows = copy_rows(rows);
-		if (handle->rows == NULL)
-			handle->place = write_rows(rows);
+		handle = &my.handles[my.nhandles++];
+		handle->change = change;
+		handle->rows = rows;
 		handle->reloid = RelationGetRelid(rel);
 		handle->block = block;
 		handle->off = off;
 		handle->subid = subid;
-		my.nhandles++;
 	}
 	if (may_be_deferred(rel))
 		my.nlasting = my.nhandles;
@@ -320,17 +250,34 @@ zhandle_find(Oid reloid, const ItemPointerData *tid)
 	return &my.handles[n];
 }
 
-/* zhandle_fetch: See zhandle.h. The author of the new row is the change. */
+/*
+ * zhandle_keep_new: See zhandle.h. Copies only the row's bytes, not the whole
+ * buffer of the version.
+ */
 void
-zhandle_fetch(const ZHandle *handle, ZVersion *version)
+zhandle_keep_new(const ZHandle *handle, const ZVersion *version)
 {
-	const ZChangedRow *rows = rows_of(handle);
+	Assert(version->found && version->len <= BLCKSZ);
+	my.kept.valid = true;
+	my.kept.reloid = handle->reloid;
+	ItemPointerSet(&my.kept.tid, handle->block, handle->off);
+	memcpy(&my.kept.version, version, offsetof(ZVersion, buf));
+	memcpy(my.kept.version.buf, version->row, version->len);
+	my.kept.version.row = my.kept.version.buf;
+}
 
-	Assert(rows->change == handle->change);
-	zhandle_old_version(rows, version);
-	my.kept.valid = false;
+/*
+ * zhandle_keep_new_row: See zhandle.h. The author is known: it is the change.
+ */
+void
+zhandle_keep_new_row(const ZHandle *handle)
+{
+	const ZChangedRow *rows = handle->rows;
+
+	Assert(rows != NULL && rows->change == handle->change);
 	if (rows->newlen == 0)
 		return;
+	my.kept.valid = true;
 	my.kept.reloid = handle->reloid;
 	ItemPointerSet(&my.kept.tid, handle->block, handle->off);
 	row_version(rows->new, rows->newlen, &my.kept.version);
@@ -338,7 +285,6 @@ zhandle_fetch(const ZHandle *handle, ZVersion *version)
 	my.kept.version.xmin = rows->xid;
 	my.kept.version.cmin = rows->cid;
 	my.kept.version.author = rows->change;
-	my.kept.valid = true;
 }
 
 /*
@@ -356,14 +302,6 @@ zhandle_take_new(Relation rel, const ItemPointerData *tid)
 		return NULL;
 	return &my.kept.version;
 }
-
-#ifdef USE_ASSERT_CHECKING
-const ZVersion *
-zhandle_kept_new(const ZHandle *handle)
-{
-	return my.kept.valid && my.kept.reloid == handle->reloid ? &my.kept.version : NULL;
-}
-#endif
 
 void
 zhandle_statement_begin(const QueryDesc *query)
@@ -404,29 +342,15 @@ zhandle_at_subxact_abort(SubTransactionId mySubid)
 	my.kept.valid = false;
 }
 
-void
-zhandle_before_end(void)
-{
-	if (my.file == NULL)
-		return;
-	cut_to(0);
-	my.nlasting = 0;
-	BufFileClose(my.file);
-	my.file = NULL;
-}
-
 /* zhandle_at_xact_end: See zhandle.h. Forgets all handles, and what is kept. */
 void
 zhandle_at_xact_end(void)
 {
-	/*
-	 * Array, rows and file live in the transaction's memory and are freed
-	 * with it. After a rollback, its resource owner removes the file.
-	 */
+	/* array and rows live in the transaction's memory and are freed with it */
 	my.handles = NULL;
 	my.nhandles = my.capacity = my.nlasting = 0;
 	my.kept.valid = false;
+	my.last.change = InvalidUndoPtr;
 	my.rows_memory = NULL;
 	my.rows_size = 0;
-	my.file = NULL;
 }

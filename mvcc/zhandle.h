@@ -14,15 +14,28 @@
 #define ZUNDO_ZHANDLE_H
 
 #include "executor/execdesc.h"
-#include "mvcc/zlevel.h"
 #include "mvcc/zvis.h"
+
+/* A row before and after one of our own changes, in memory. */
+typedef struct ZChangedRow
+{
+	UndoPtr		change;			/* the record of the update or delete */
+	ZXid		xid;			/* of the change */
+	CommandId	cid;
+	ZXid		chain_xid;		/* where the search for the author of the old
+								 * row begins, as in ZVersion */
+	UndoPtr		chain;
+	const char *old;
+	const char *new;
+	uint32		oldlen;
+	uint32		newlen;			/* 0: the row was not updated in place */
+} ZChangedRow;
 
 /* What a handle names. */
 typedef struct ZHandle
 {
 	UndoPtr		change;			/* the record of the update or delete */
-	ZChangedRow *rows;			/* of that change; NULL: they are in a file */
-	uint64		place;			/* in the file */
+	const ZChangedRow *rows;	/* of that change; NULL: to be found by a walk */
 	Oid			reloid;
 	BlockNumber block;
 	OffsetNumber off;
@@ -42,17 +55,25 @@ zhandle_is(const ItemPointerData *tid)
 	return unlikely(ItemPointerGetOffsetNumberNoCheck(tid) == ZHANDLE_OFFSET);
 }
 
+/*
+ * zhandle_keep_rows: keeps copies of the rows of our last change for which an
+ * event may be queued, until the next such change. zhandle_kept_rows: returns
+ * them, or NULL if they are of another change than this one (HANDLE-8).
+ */
+extern void zhandle_keep_rows(const ZChangedRow *rows);
+extern const ZChangedRow *zhandle_kept_rows(UndoPtr change);
+
 /* zhandle_old_version: makes *version the row before the change. */
 extern void zhandle_old_version(const ZChangedRow *rows, ZVersion *version);
 
 /*
  * zhandle_make: sets *tid to the handle for our own change of the row at
- * (block, off), and keeps copies of its rows. Raises
- * ERRCODE_PROGRAM_LIMIT_EXCEEDED if the transaction has too many handles, and
- * the errors of a temporary file.
+ * (block, off), and remembers the rows that are kept for the change, if memory
+ * allows. Raises ERRCODE_PROGRAM_LIMIT_EXCEEDED if the transaction has too many
+ * handles, and an error if memory is short.
  */
-extern void zhandle_make(Relation rel, BlockNumber block, OffsetNumber off,
-						 const ZChangedRow *rows, ItemPointer tid);
+extern void zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, UndoPtr change,
+						 ItemPointer tid);
 
 /*
  * zhandle_statement_begin: notes that query, which does not run within another
@@ -71,34 +92,32 @@ extern void zhandle_statement_end(const QueryDesc *query);
  */
 extern const ZHandle *zhandle_find(Oid reloid, const ItemPointerData *tid);
 
-/*
- * zhandle_fetch: makes *version the row before the change that the handle
- * names, and keeps the row after it for zhandle_take_new, if the change was an
- * update in place.
- */
-extern void zhandle_fetch(const ZHandle *handle, ZVersion *version);
+/* ---- the new version of an event, kept from the fetch of its old one ---- */
 
 /*
- * zhandle_take_new: returns the version that zhandle_fetch has kept if it is
- * one of the row at tid of rel, else NULL. Drops it in any case; the result is
- * valid until another version is kept.
+ * zhandle_keep_new: keeps a copy of version, which the change of handle made,
+ * for the next fetch of its row.
+ */
+extern void zhandle_keep_new(const ZHandle *handle, const ZVersion *version);
+
+/*
+ * zhandle_keep_new_row: does so with the row that the handle has in memory, if
+ * the change was an update in place.
+ */
+extern void zhandle_keep_new_row(const ZHandle *handle);
+
+/*
+ * zhandle_take_new: returns the version kept if it is one of the row at tid of
+ * rel, else NULL. Drops it in any case; the result is valid until another
+ * version is kept.
  */
 extern const ZVersion *zhandle_take_new(Relation rel, const ItemPointerData *tid);
 
-#ifdef USE_ASSERT_CHECKING
-/* zhandle_kept_new: returns the version kept for the handle, or NULL. */
-extern const ZVersion *zhandle_kept_new(const ZHandle *handle);
-#endif
-
 /*
- * zhandle_before_end: closes the file before a transaction commits or is
- * prepared; all events have fired. May raise an error.
- *
  * zhandle_at_subxact_abort: forgets the handles that subtransaction mySubid
  * and those within it have made (HANDLE-7). zhandle_at_xact_end: forgets all
  * of them.
  */
-extern void zhandle_before_end(void);
 extern void zhandle_at_subxact_abort(SubTransactionId mySubid);
 extern void zhandle_at_xact_end(void);
 

@@ -14,7 +14,6 @@
 
 #include "executor/executor.h"
 #include "mvcc/zlevel.h"
-#include "mvcc/zxid.h"
 #include "parser/parsetree.h"
 #include "utils/memutils.h"
 
@@ -77,8 +76,6 @@ zlevel_pop(ZLevel *level)
 {
 	Assert(levels.current == level);
 	levels.current = level->outer;
-	if (level->bytes != NULL)
-		pfree(level->bytes);
 	return level->outer == &levels.none;
 }
 
@@ -270,58 +267,23 @@ zlevel_found_by(Relation rel, const ItemPointerData *tid, CommandId cid)
 	return levels.found.cid;
 }
 
-/*
- * zlevel_note_change: See zlevel.h. The memory outlives the transaction, as the
- * level of a procedure does, and is used again for the level's next change.
- */
+/* zlevel_note_change: See zlevel.h. */
 void
-zlevel_note_change(Relation rel, const ItemPointerData *tid, const ZChangedRow *rows, bool event)
+zlevel_note_change(Relation rel, const ItemPointerData *tid, UndoPtr change, bool event)
 {
 	ZLevel	   *level = zlevel_current();
-	uint32		size = rows->oldlen + rows->newlen;
 
-	Assert(rows->change != InvalidUndoPtr);
-	Assert(rows->oldlen > 0 && rows->oldlen <= BLCKSZ && rows->newlen <= BLCKSZ);
-	level->changed.change = InvalidUndoPtr;
-	if (size > level->capacity)
-	{
-		if (level->bytes != NULL)
-			pfree(level->bytes);
-		level->bytes = NULL;
-		level->capacity = 0;
-		level->bytes = MemoryContextAlloc(TopMemoryContext, size);
-		level->capacity = size;
-	}
-	memcpy(level->bytes, rows->old, rows->oldlen);
-	if (rows->newlen > 0)
-		memcpy(level->bytes + rows->oldlen, rows->new, rows->newlen);
-	level->changed = *rows;
-	level->changed.old = level->bytes;
-	level->changed.new = level->bytes + rows->oldlen;
+	Assert(change != InvalidUndoPtr);
+	level->change = change;
 	level->event = event;
 	level->reloid = RelationGetRelid(rel);
 	level->tid = *tid;
-}
-
-/*
- * zlevel_changed: See zlevel.h. Outside of the executor, the change may be one
- * of a subtransaction that has been rolled back.
- */
-const ZChangedRow *
-zlevel_changed(const ZLevel *level, Relation rel, const ItemPointerData *tid)
-{
-	if (level->changed.change == InvalidUndoPtr || level->reloid != RelationGetRelid(rel) ||
-		!ItemPointerEquals(unconstify(ItemPointerData *, &level->tid),
-						   unconstify(ItemPointerData *, tid)) ||
-		!zxid_is_ours(level->changed.xid))
-		return NULL;
-	return &level->changed;
 }
 
 /* zlevel_at_xact_end: See zlevel.h. */
 void
 zlevel_at_xact_end(void)
 {
-	levels.none.changed.change = InvalidUndoPtr;
+	levels.none.change = InvalidUndoPtr;
 	levels.found.reloid = InvalidOid;
 }

@@ -10,24 +10,7 @@
 
 #include "common/zundo.h"
 #include "executor/execdesc.h"
-#include "undo/undo.h"
 #include "utils/rel.h"
-
-/* A row before and after one of our own changes. */
-typedef struct ZChangedRow
-{
-	UndoPtr		change;			/* the record of the update or delete;
-								 * InvalidUndoPtr: there is none */
-	ZXid		xid;			/* of the change */
-	CommandId	cid;
-	ZXid		chain_xid;		/* where the search for the author of the old
-								 * row begins, as in ZVersion */
-	UndoPtr		chain;
-	const char *old;
-	const char *new;
-	uint32		oldlen;
-	uint32		newlen;			/* 0: the row was not updated in place */
-} ZChangedRow;
 
 /* One level. It lives on the C stack of the hook that pushes it. */
 typedef struct ZLevel
@@ -39,15 +22,13 @@ typedef struct ZLevel
 
 	/*
 	 * The last change of this level whose old row the server will fetch, and
-	 * the TID of that row. The rows are in bytes.
+	 * the TID of that row.
 	 */
-	ZChangedRow changed;
+	UndoPtr		change;			/* InvalidUndoPtr = none */
 	bool		event;			/* an AFTER trigger's event may be queued for
 								 * the change */
 	Oid			reloid;
 	ItemPointerData tid;
-	char	   *bytes;			/* NULL: no change yet */
-	uint32		capacity;		/* of bytes */
 
 	/* The row that this level has locked last. */
 	struct
@@ -125,13 +106,9 @@ extern bool zlevel_locked_last(Relation rel, const ItemPointerData *tid, ZXid xi
  * zlevel_found_by: returns the command that has found the row at tid which
  * command cid is to change: the one noted by zlevel_note_found, else cid.
  *
- * zlevel_note_change: notes that the current level has changed the row at tid,
- * keeps a copy of the rows, and that the server will ask for the old one.
+ * zlevel_note_change: notes that the current level has changed the row at tid
+ * by the record at change, and that the server will ask for the old row.
  * event: it may also queue a trigger's event.
- *
- * zlevel_changed: returns the rows of the change noted last in this level, if
- * it was of the row at tid and has not been undone since; else NULL. Valid
- * until the next change or the end of the level.
  */
 extern bool zlevel_has_locked(Relation rel, const ItemPointerData *tid);
 extern bool zlevel_is_locked(Relation rel, const ItemPointerData *tid, UndoPtr author);
@@ -139,10 +116,8 @@ extern void zlevel_note_locked(Relation rel, const ItemPointerData *tid, UndoPtr
 extern void zlevel_forget_locked(Relation rel, const ItemPointerData *tid);
 extern void zlevel_note_found(Relation rel, const ItemPointerData *tid, CommandId cid);
 extern CommandId zlevel_found_by(Relation rel, const ItemPointerData *tid, CommandId cid);
-extern void zlevel_note_change(Relation rel, const ItemPointerData *tid, const ZChangedRow *rows,
+extern void zlevel_note_change(Relation rel, const ItemPointerData *tid, UndoPtr change,
 							   bool event);
-extern const ZChangedRow *zlevel_changed(const ZLevel *level, Relation rel,
-										 const ItemPointerData *tid);
 
 /*
  * zlevel_at_xact_end: forgets the last change that was made outside of the

@@ -406,7 +406,7 @@ UPDATE d SET t = repeat('grows', 350) WHERE u = 5 AND id < 100;
 COMMIT;
 SELECT count(*), sum(u), sum(x), sum(length(t)) FROM d;
 DROP TABLE d;
--- OLD of a row that one transaction has updated more often than rows are kept in memory: the others are in a file
+-- OLD of a row that one transaction has updated more often than rows are kept in memory
 CREATE TABLE many_versions (id int PRIMARY KEY, n int, pad text);
 CREATE FUNCTION follows() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 	IF OLD.n <> NEW.n - 1 OR OLD.pad <> repeat('x', 300) THEN RAISE EXCEPTION '% follows %', NEW.n, OLD.n; END IF;
