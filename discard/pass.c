@@ -41,8 +41,8 @@
  *		(a) if a transaction has come below `oldest` since the last DISCARD
  *			record, one is logged whose conflict horizon covers all of these;
  *		(b) if `oldest` rises, all WAL is flushed, so that no crash takes back
- *			a commit before it. Otherwise the mark of a dead index entry, which is not
- *			logged, could reach the disk before the commit record of its
+ *			a commit before it. Otherwise the mark of a dead index entry, which
+ *			is not logged, could reach the disk before the commit record of its
  *			deleter (synchronous_commit = off): after a crash the row would be
  *			there again, and the mark would hide it.
  */

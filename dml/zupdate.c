@@ -186,8 +186,9 @@ acquire_for_update(RowChange *u, TupleTableSlot *slot, Snapshot snapshot, Snapsh
 		{
 			/*
 			 * Others hold more locks than a move can take along
-			 * (ZLOCK_MAX_ENTRIES), so wait until they have ended. Decided after the slot is
-			 * picked, since picking may take the space that the row needed.
+			 * (ZLOCK_MAX_ENTRIES), so wait until they have ended. Decided
+			 * after the slot is picked, since picking may take the space that
+			 * the row needed.
 			 */
 			u->must_move = true;
 			LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);

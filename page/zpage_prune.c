@@ -85,7 +85,8 @@ zpage_compact(Page page)
 	}
 	Assert(upper >= ph->pd_upper);
 	zpage_set_upper(page, upper);
-	Assert(total_room(page) == ph->pd_special - ph->pd_upper);	/* no room is lost between rows */
+	/* no room is lost between rows */
+	Assert(total_room(page) == ph->pd_special - ph->pd_upper);
 }
 
 /*

@@ -279,9 +279,10 @@ extern void zu_log_limit(const ZuTwins *meta, uint32 nextents, uint32 floor);
 extern void zu_heal_limit(const ZuTwins *meta);
 
 /*
- * Puts all transactions from `oldest` on in doubt (undo_damage.c), on the meta page,
- * because undo has been lost with the end of the file: the map may be made anew
- * and then name no extent at all. Load lock held, meta page not loaded.
+ * Puts all transactions from `oldest` on in doubt (undo_damage.c), on the meta
+ * page, because undo has been lost with the end of the file: the map may be
+ * made anew and then name no extent at all. Load lock held, meta page not
+ * loaded.
  */
 extern void zu_doubt_lost(void);
 

@@ -10,13 +10,14 @@
  *
  * The first pass reads all blocks but those that the visibility map calls
  * all-visible: there nothing is to be undone, pruned or noted (VMAP-1), and no
- * overflow page to be taken away, since attaching one clears the bit. It undoes
- * aborted changes, prunes, and notes LP_DEAD line pointers. Whenever the memory for these is full, and at the end, the second
- * pass cleans the indexes of them and makes them LP_UNUSED. At most one table
- * page is locked at any time, and none while the free space map is updated.
- * While a table page is locked, its overflow page, undo pages or a page of the
- * visibility map may be locked as well; so may, before it, a leaf page of a
- * zbtree index whose stale entries are looked at (zstale.c).
+ * overflow page to be taken away, since attaching one clears the bit. It
+ * undoes aborted changes, prunes, and notes LP_DEAD line pointers. Whenever
+ * the memory for these is full, and at the end, the second pass cleans the
+ * indexes of them and makes them LP_UNUSED. At most one table page is locked
+ * at any time, and none while the free space map is updated. While a table
+ * page is locked, its overflow page, undo pages or a page of the visibility
+ * map may be locked as well; so may, before it, a leaf page of a zbtree index
+ * whose stale entries are looked at (zstale.c).
  *
  * Rules:
  *	VACUUM-1	A line pointer becomes LP_UNUSED only after this vacuum has
