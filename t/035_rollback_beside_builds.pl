@@ -43,13 +43,15 @@ my $old = session($node);
 ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM h');
 sql("BEGIN; SELECT change('$_', 1); COMMIT") for qw(h z);
 
-# set_fault SPEC: sets zundo.fault for the worker.
+# set_fault SPEC: sets zundo.fault for the worker, and waits until it has that. This is seen
+# by another setting: without track_activities its state is "disabled".
 sub set_fault
 {
 	my ($spec) = @_;
-	$node->append_conf('postgresql.conf', "zundo.fault = '$spec'");
+	my ($track, $state) = $spec eq '' ? ('on', '<>') : ('off', '=');
+	$node->append_conf('postgresql.conf', "zundo.fault = '$spec'\ntrack_activities = $track");
 	$node->reload;
-	sleep 1;
+	$node->poll_query_until('postgres', "SELECT bool_and(state $state 'disabled') IS NOT FALSE FROM pg_stat_activity WHERE backend_type = 'zundo undo worker'");
 	return;
 }
 
@@ -187,14 +189,12 @@ for my $command ('CLUSTER x USING x_pkey', 'VACUUM FULL x', 'ALTER TABLE x ALTER
 for my $n (1, 5)
 {
 	my $offset = -s $node->logfile;
-	$node->append_conf('postgresql.conf', "zundo.fault = 'rollback-page:sleep,rollback-logged:crash:$n'");
-	$node->reload;
-	sleep 1;
+	set_fault("rollback-page:sleep,rollback-logged:crash:$n");
 	sql("BEGIN; SELECT change('z', -1); ROLLBACK");
 	$node->psql('postgres', "CREATE INDEX z_crash$n ON z (n, a)");
 	$node->psql('postgres', "CREATE INDEX z_zcrash$n ON z USING zbtree (n, a)");
 	ok(wait_for_death($node), "the worker crashes at page $n");
-	$node->append_conf('postgresql.conf', "zundo.fault = ''");
+	$node->append_conf('postgresql.conf', "zundo.fault = ''\ntrack_activities = on");
 	$node->start;
 	same("after crash $n", 'z');
 	ok($node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM zundo.stat_rollback'), 'the rollback is complete');
