@@ -7,8 +7,8 @@
  * query before it is planned: then each variable names an entry of a range
  * table, and each level of the query knows the one around it. Of a change the
  * conditions are searched, and all queries from which its rows come, but not
- * what the rows are set to. mvcc/README.md has the rules. No locks, no buffers,
- * no crash points.
+ * what the rows are set to. guard/README.md has the rules. No locks, no
+ * buffers, no crash points.
  */
 #include "postgres.h"
 
