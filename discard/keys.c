@@ -19,7 +19,6 @@
 #include "postgres.h"
 
 #include "access/relation.h"
-#include "access/tableam.h"
 #include "catalog/pg_class.h"
 #include "discard/discard_internal.h"
 #include "miscadmin.h"
@@ -127,7 +126,7 @@ purge_table(ZQueuedKey **keys, int n)
 		UnlockRelationOid(oid, RowExclusiveLock);
 		return true;
 	}
-	if (table->rd_tableam != NULL && table_slot_callbacks(table) == &TTSOpsZHeap)
+	if (ztts_is_zheap(table))
 	{
 		GetUserIdAndSecContext(&user, &security);
 		SetUserIdAndSecContext(table->rd_rel->relowner, security | SECURITY_RESTRICTED_OPERATION);

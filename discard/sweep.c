@@ -25,7 +25,6 @@
 #include "postgres.h"
 
 #include "access/relation.h"
-#include "access/tableam.h"
 #include "dml/zdml.h"
 #include "miscadmin.h"
 #include "page/zpage.h"
@@ -33,6 +32,7 @@
 #include "discard/zfile.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
+#include "tuple/ztts.h"
 #include "utils/rel.h"
 
 /* What is known of the table page that owns an overflow page. */
@@ -103,7 +103,7 @@ look_at_owner(const ZuOverflowPage *p, Owner *owner)
 	owner->rel = try_relation_open(p->reloid, NoLock);
 	if (owner->rel == NULL || owner->rel->rd_locator.relNumber != p->relnumber)
 		owner->state = zfile_owners(p->relnumber) == NIL ? OWNER_GONE : OWNER_UNKNOWN;
-	else if (zfile_is_zheap(owner->rel))
+	else if (ztts_is_zheap(owner->rel))
 		owner->state = look_at_page(owner->rel, p, &owner->buf);
 }
 

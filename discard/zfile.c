@@ -13,17 +13,8 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "access/tableam.h"
 #include "catalog/pg_tablespace.h"
 #include "discard/zfile.h"
-#include "tuple/ztts.h"
-
-/* zfile_is_zheap: See zfile.h. */
-bool
-zfile_is_zheap(Relation rel)
-{
-	return rel->rd_tableam != NULL && table_slot_callbacks(rel) == &TTSOpsZHeap;
-}
 
 /*
  * zfile_owners: See zfile.h. RelidByRelfilenumber needs the tablespace, which

@@ -5,9 +5,6 @@
 #include "common/zundo.h"
 #include "nodes/pg_list.h"
 
-/* zfile_is_zheap: returns whether rel has the table access method zheap. */
-extern bool zfile_is_zheap(Relation rel);
-
 /*
  * zfile_owners: returns the OIDs of all relations whose file has this number,
  * in any tablespace. In a transaction. The caller holds a lock, or has held

@@ -36,7 +36,6 @@
 #include "postgres.h"
 
 #include "access/relation.h"
-#include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/pg_class.h"
 #include "common/fault.h"
@@ -48,6 +47,7 @@
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
+#include "tuple/ztts.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/resowner.h"
@@ -238,7 +238,7 @@ rollback_in_table(Oid reloid, const PageAddress *pages, int n, BufferAccessStrat
 		*has_file = rel->rd_locator.relNumber == pages[0].relnumber;
 		if (RELATION_IS_OTHER_TEMP(rel))
 			complete = false;
-		else if (*has_file && zfile_is_zheap(rel))
+		else if (*has_file && ztts_is_zheap(rel))
 			rollback_pages_of(rel, pages, n, strategy);
 		else if (*has_file)
 			complete = false;

@@ -120,7 +120,7 @@ zctid_check_statement(QueryDesc *query, int eflags)
 	{
 		Relation	rel = ((ResultRelInfo *) lfirst(lc))->ri_RelationDesc;
 
-		if (names_rows(query->plannedstmt, rel) && table_slot_callbacks(rel) == &TTSOpsZHeap &&
+		if (names_rows(query->plannedstmt, rel) && ztts_is_zheap(rel) &&
 			others_may_change(rel))
 			zctid_refuse(rel);
 	}

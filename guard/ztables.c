@@ -23,7 +23,7 @@ ztables_is_zheap(Oid relid)
 
 	if (!RelationIsValid(rel))
 		return false;
-	result = rel->rd_tableam != NULL && rel->rd_tableam->slot_callbacks(rel) == &TTSOpsZHeap;
+	result = ztts_is_zheap(rel);
 	RelationClose(rel);
 	return result;
 }

@@ -132,7 +132,7 @@ zjudge_open(Oid indexoid)
 
 	judge->context = CurrentMemoryContext;
 	judge->index = open_index(indexoid, &judge->table);
-	Assert(table_slot_callbacks(judge->table) == &TTSOpsZHeap);
+	Assert(ztts_is_zheap(judge->table));
 	become_owner(judge);
 	zu_attach_database();
 	judge->info = BuildIndexInfo(judge->index);

@@ -86,7 +86,7 @@ zmon_open_table(Oid reloid)
 {
 	Relation	rel = zmon_open(reloid);
 
-	if (rel->rd_tableam == NULL || table_slot_callbacks(rel) != &TTSOpsZHeap)
+	if (!ztts_is_zheap(rel))
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" is not a zheap table", RelationGetRelationName(rel)),
@@ -311,7 +311,7 @@ page_is_pending(const PageAddress *page)
 		if (RELATION_IS_OTHER_TEMP(rel))
 			pending = true;
 		else if (rel->rd_locator.relNumber == page->relnumber &&
-				 rel->rd_tableam != NULL && table_slot_callbacks(rel) == &TTSOpsZHeap &&
+				 ztts_is_zheap(rel) &&
 				 page->block < zrel_nblocks(rel))
 			pending = has_aborted_slot(rel, page->block);
 		relation_close(rel, NoLock);

@@ -180,7 +180,7 @@ repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
 		if (rel == NULL)
 			continue;
 		/* undo of temporary tables is not in the shared logs */
-		if (rel->rd_tableam != NULL && table_slot_callbacks(rel) == &TTSOpsZHeap &&
+		if (ztts_is_zheap(rel) &&
 			!RelationUsesLocalBuffers(rel) &&
 			(n = pages_lost(rel, d, view, &named)) > 0)
 		{

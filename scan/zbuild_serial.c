@@ -117,7 +117,7 @@ bool
 zheap_build_is_serial(Oid table)
 {
 	Relation	rel = table_open(table, NoLock);
-	bool		serial = rel->rd_tableam != NULL && table_slot_callbacks(rel) == &TTSOpsZHeap &&
+	bool		serial = ztts_is_zheap(rel) &&
 	builds_other_index(rel) && !table_is_settled(rel);
 
 	table_close(rel, NoLock);

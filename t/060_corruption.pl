@@ -1,6 +1,6 @@
 # Damaged pages and damaged undo raise errors that name the place, and never
 # crash the server. Other rows stay readable.
-# Rules: PAGE-1, PAGE-2, PAGE-3, VMAP-1, CHAIN-1, CHAIN-7, ROW-1, TUPLE-3, UNDO-4.
+# Rules: PAGE-1, PAGE-2, PAGE-3, PAGE-7, VMAP-1, CHAIN-1, CHAIN-7, ROW-1, TUPLE-3, UNDO-4.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -218,8 +218,12 @@ $node->safe_psql('postgres', q{
 	INSERT INTO d_undo SELECT g, 0, 'row' FROM generate_series(1, 300) g;
 	CREATE TABLE d_zeroed (id int PRIMARY KEY, n int, t text) USING zheap;
 	INSERT INTO d_zeroed SELECT g, 0, 'row' FROM generate_series(1, 1000) g;
+	CREATE TABLE d_unpaired (id int PRIMARY KEY, n int, t text) USING zheap;
+	INSERT INTO d_unpaired SELECT g, 0, 'row' FROM generate_series(1, 20) g;
 	SELECT zundo.discard();
 });
+my $unpaired = $node->safe_psql('postgres', q{SELECT pg_relation_filepath('d_unpaired')});
+$node->safe_psql('postgres', q{BEGIN; DELETE FROM d_unpaired WHERE id = 3; PREPARE TRANSACTION 'q'});
 my $zeroed = $node->safe_psql('postgres', q{SELECT pg_relation_filepath('d_zeroed')});
 my $undo = $node->safe_psql('postgres', q{SELECT pg_relation_filepath('zundo.undo_log')});
 $node->safe_psql('postgres', q{BEGIN; UPDATE d_undo SET n = n + 1; PREPARE TRANSACTION 'p'});
@@ -234,6 +238,7 @@ for (my $block = 0; $block < $size / 8192; $block++)
 	damage($undo, $block * 8192 + 600, "\xcd" x 3000);
 }
 damage($zeroed, 0, "\0" x 8192);
+damage($unpaired, 8176 - 16 * slot_of_row(read_at($unpaired, 0, 8192), 3) + 8, "\0" x 8);
 $node->start;
 my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSELECT sum(n) FROM d_undo");
 isnt($rc, 0, 'rows whose undo is damaged cannot be read');
@@ -250,6 +255,12 @@ ok($left > 500 && $left < 1000, 'zeroed: the rows of the other pages');
 is($node->safe_psql('postgres', 'SET enable_seqscan = off; SELECT count(*) FROM d_zeroed WHERE id IN (1, 1000)'), '1', 'zeroed: the same by index');
 is($node->safe_psql('postgres', 'VACUUM d_zeroed; UPDATE d_zeroed SET n = 1; INSERT INTO d_zeroed VALUES (2000, 1); SELECT count(*), sum(n) FROM d_zeroed'),
 	($left + 1) . '|' . ($left + 1), 'zeroed: the table is vacuumed and written');
+
+# A slot that has an owner and no undo (PAGE-7): what the owner has deleted keeps its line pointer and its bytes,
+# since it may not have been committed.
+$node->psql('postgres', 'VACUUM d_unpaired; CHECKPOINT');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM zundo.check('d_unpaired') WHERE invariant = 'PAGE-7'}), '1', 'unpaired: zundo.check');
+is(unpack('L<', read_at($unpaired, 24 + 4 * 2, 4)) >> 15 & 3, 1, 'unpaired: the deleted row is kept');
 no_crash($node);
 $node->stop('immediate');
 done_testing();

@@ -21,6 +21,7 @@
 
 #include "access/htup_details.h"
 #include "access/sysattr.h"
+#include "access/tableam.h"
 #include "access/xact.h"
 #include "tuple/ztts.h"
 #include "utils/lsyscache.h"
@@ -595,6 +596,12 @@ const TupleTableSlotOps TTSOpsZHeap = {
 	.copy_heap_tuple = ztts_copy_heap_tuple,
 	.copy_minimal_tuple = ztts_copy_minimal_tuple
 };
+
+bool
+ztts_is_zheap(Relation rel)
+{
+	return rel->rd_tableam != NULL && table_slot_callbacks(rel) == &TTSOpsZHeap;
+}
 
 /* ---- for scans and DML ---- */
 

@@ -93,6 +93,12 @@ extern const TupleTableSlotOps TTSOpsZHeap;
 #define TTS_IS_ZHEAP(slot) ((slot)->tts_ops == &TTSOpsZHeap)
 
 /*
+ * ztts_is_zheap: returns whether rel has the table access method zheap, by
+ * whatever name. Reads no catalog.
+ */
+extern bool ztts_is_zheap(Relation rel);
+
+/*
  * ztts_store_borrowed: makes the slot show the len bytes at row, which must
  * stay valid until the slot is cleared, materialized or gets another row. Sets
  * tts_tid and tts_tableOid.

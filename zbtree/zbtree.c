@@ -8,7 +8,6 @@
 
 #include "access/amapi.h"
 #include "access/genam.h"
-#include "access/tableam.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_opclass.h"
 #include "common/compat_nbtree.h"
@@ -34,7 +33,7 @@ PGDLLEXPORT Datum zbtree_handler(PG_FUNCTION_ARGS);
 static void
 check_table(Relation table, Relation index)
 {
-	if (table->rd_tableam != NULL && table_slot_callbacks(table) == &TTSOpsZHeap)
+	if (ztts_is_zheap(table))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
