@@ -5,6 +5,7 @@
 # kind.
 # newest
 # Rules: DECODE-1, DECODE-2, DECODE-3.
+# slow
 use strict;
 use warnings;
 use ZundoTest;

@@ -3,6 +3,7 @@
 # the table page (REPLAY-1 in change/README.md). Whichever pages were written
 # before a crash, the old row is available to those that need it, and never
 # another row in its place.
+# slow
 use strict;
 use warnings;
 use File::Copy qw(copy);

@@ -4,6 +4,7 @@
 # databases; errors during an abort; the apply side of replication; a promoted
 # standby.
 # newest
+# slow
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;
