@@ -65,9 +65,9 @@ asked()
 # is_long FILE: succeeds if the file of t/ has a line "# long".
 is_long() { grep -q '^# long$' "$1"; }
 
-# is_slow FILE: succeeds if the file of t/ has a line "# slow". Without options
-# ./zundo test leaves such files out, beside those that are long.
-is_slow() { grep -q '^# slow$' "$1"; }
+# is_quick FILE: succeeds if the file of t/ has neither a line "# long" nor "# slow".
+# Without options ./zundo test runs only such files.
+is_quick() { ! grep -q '^# \(long\|slow\)$' "$1"; }
 
 # is_for_newest FILE: succeeds if the file of t/ has a line "# newest". --all runs
 # such files on 16 and 19 too.
@@ -127,8 +127,9 @@ plan_fuzz()
 	done
 }
 
-# plan_tap SERVER: adds the files of t/. --all runs all of them on 17, on 15 and 18 those
-# that are not long, on 16 and 19 those with a line "# newest".
+# plan_tap SERVER: adds the files of t/. --all runs all of them on 17, on 15 those that are
+# not long, on 18 those that are neither long nor slow, on 16, 18 and 19 those with a line
+# "# newest". --long runs what --all leaves out.
 plan_tap()
 {
 	local item
@@ -137,10 +138,12 @@ plan_tap()
 			all:17 | one:*) ;;
 			all:16 | all:19) is_for_newest "$top/t/$item.pl" || continue ;;
 			long:16 | long:19) ! is_for_newest "$top/t/$item.pl" || continue ;;
-			all:*) ! is_long "$top/t/$item.pl" || continue ;;
-			default:*) ! is_long "$top/t/$item.pl" && ! is_slow "$top/t/$item.pl" || continue ;;
+			all:15) ! is_long "$top/t/$item.pl" || continue ;;
+			default:*) is_quick "$top/t/$item.pl" || continue ;;
+			all:*) is_quick "$top/t/$item.pl" || is_for_newest "$top/t/$item.pl" || continue ;;
 			long:17) continue ;;
-			long:*) is_long "$top/t/$item.pl" || continue ;;
+			long:15) is_long "$top/t/$item.pl" || continue ;;
+			long:*) ! is_quick "$top/t/$item.pl" && ! is_for_newest "$top/t/$item.pl" || continue ;;
 		esac
 		job "$1" tap $light tap_file "$item.pl"
 	done < <(list_tests "$top/t" .pl)
