@@ -37,7 +37,8 @@
  *			have added columns to the table, is undone before anybody reads it.
  *	LOG-1	every record of an undo log can be read up to the insert position.
  *	LOG-2	the meta page and the map pages of zundo.undo_log are sound, both
- *		copies, and fit the extents' first pages.
+ *		copies, and fit the extents' first pages; the meta page counts all
+ *		extents, and the file has them.
  *	LOG-3	the table page that owns an overflow page points to it, or is newer
  *			(OVERFLOW-4 in discard/sweep.c).
  *	E	an error was raised while the page was checked, as by a record that
