@@ -7,15 +7,34 @@
  * rows of the page. To avoid the search, the backend remembers the locks that
  * it took or found last.
  *
- * Rule LOCK-11 in docs/locking.md. The mode that is remembered for a row is the
- * strongest one that our transaction holds on it by a record in its own chain
- * or an inline lock. Of some pages the backend also remembers its open LOCK
- * record, which locks the rows that have its slot's lock tag (TAG-1 in
- * dml/README.md): so the search is needed once for a page, not for each row.
+ * The mode that is remembered for a row is the strongest one that our
+ * transaction holds on it by a record in its own chain or an inline lock. An
+ * open LOCK record locks the rows that have its slot's lock tag (TAG-1 in
+ * dml/README.md), so one search is needed for a page, not one for each row.
  *
  * Called by dml/ with the row's page locked. zheld_forget is also called by
  * hooks.c and vacuum/, without a page. The memory is the backend's own, and
  * bounded. Takes no locks. No crash points.
+ *
+ *	LOCK-11	That a lock is not remembered means nothing, and the slots of other
+ *		transactions are searched in any case.
+ *		(a) Forgotten are all locks when a subtransaction is rolled back, whose
+ *			locks end, and when the backend empties a file that its transaction
+ *			has made, whose pages then begin anew (TRUNCATE).
+ *		(b) Not used is a remembered lock if the row's lock hint is weaker than
+ *			the lock, or if the lock is by tag and the row does not have that
+ *			tag (TAG-5): then the row is not the one that was locked, but a
+ *			later one at the same place.
+ *		(c) Of some pages the backend also remembers that its transaction has
+ *			an open LOCK record in the chain of a slot, and its mode. It holds
+ *			all rows with this slot's tag in that mode: until a
+ *			(sub)transaction is rolled back the record stays in the chain,
+ *			whatever is pushed on it; the slot stays the transaction's, and its
+ *			chain gets no other open record (TAG-2). The mode is the strongest
+ *			one that the transaction holds on the row if the row's hint is not
+ *			stronger.
+ *		(d) If our transaction is known to hold a row FOR UPDATE, no other
+ *			holds a lock on it, and no slot is searched.
  */
 #include "postgres.h"
 

@@ -9,7 +9,7 @@
  * check. Assigns no xid.
  *
  * Invariants tested here, besides PAGE-1, -2, -3, -6 and -7 of page/zpage.h
- * and VMAP-1 of dml/README.md:
+ * and VMAP-1 of mvcc/zvismap.c:
  *	CHAIN-1	the head of a slot's chain exists as long as its transaction is not
  *		older than `oldest`, and was written by the slot's transaction.
  *	CHAIN-3	a record's offsets are possible ones; an image or a list of locks is

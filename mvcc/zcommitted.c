@@ -8,12 +8,18 @@
  * memory has one bit for each transaction of the latest few million: no page
  * becomes dirty, nothing is logged, and a standby has the table as well.
  *
- * Owns rule VIS-9 of mvcc/README.md. A crash that loses the end of an
- * asynchronous commit in clog loses this table, too.
- *
  * Called by zxid.c, which notes the transactions, and by dml/ and discard/,
  * which only ask; hooks.c creates the table. Takes no locks, except when the
  * table is created. No crash points.
+ *
+ *	VIS-9	A transaction is entered in the table only after clog has shown it
+ *		as committed and it has left the array of running transactions. That a
+ *		snapshot shows it as ended is not enough: one that a replication slot
+ *		has exported is made from WAL, and shows a transaction as ended that
+ *		still waits for a synchronous standby and is in that array. An
+ *		asynchronous commit need not be flushed first, since a crash empties
+ *		the table as well. Aborted transactions, whose changes are undone soon,
+ *		are not entered.
  */
 #include "postgres.h"
 

@@ -6,25 +6,55 @@
  * version has a TID of its own; here a lock on the TID alone would also
  * conflict with transactions that replace a newer version, and fail
  * transactions that heap lets pass. So the "offset" of a lock is the row's
- * offset with a few bits of the version's author above it (rule VIS-7):
- *
- *	- a reader of a version whose author is known (>= oldest) locks the
- *	author's tag; else tag 0;
- *	- a transaction that replaces a version whose author is known checks for
- *	that tag only: readers under tag 0 saw an older version, since `oldest`
- *	never goes back;
- *	- a transaction that replaces a version whose author is not known any more
- *	checks for all tags; for tag 0 only, if no other transaction can hold one of
- *	the others on the table (VIS-10).
- *
- * A record that a rewrite has written "as of" a transaction counts as that
- * one's (zrecord_author). A reader takes the lock first, and then looks for
- * changes of the row that its snapshot does not see. So a writer either finds
- * the lock, or has changed the page before the reader looks at it.
+ * offset with a few bits of the version's author above it, the tag.
  *
  * Called by scan/ (reads), dml/ (writes), zvis.c and zpageview.c (conflicts),
  * and by hooks.c (ends of transactions, shared memory). Predicate locks are the
  * server's; the table page is locked only while it is copied, or by the caller.
+ *
+ *	VIS-7	A predicate lock is on a version: (TID, tag of its author), tag 0
+ *		for an author before `oldest`. (pg_locks shows the tag in the upper
+ *		bits of tuple of a SIReadLock.)
+ *		(a) It is taken before the row is read for changes that the snapshot
+ *			does not see. So a writer either finds the lock, or has changed the
+ *			page before the reader looks at it.
+ *		(b) A transaction that replaces a version looks for the tag of its
+ *			author (readers under tag 0 saw an older version, since `oldest`
+ *			never goes back), or, if that is not known any more, for tag 0 or
+ *			all tags (VIS-10), and then for a lock on the page, by which the
+ *			server may replace a reader's locks on rows at any time. A record
+ *			"as of X" counts as X's (zrecord_author), here and where a reader
+ *			reports the transactions whose changes it does not see.
+ *		(c) An insertion looks for locks on the table once for each page, while
+ *			the page is locked; a serializable reader locks the table before it
+ *			reads the first page. So either the insertion finds that lock, or
+ *			the reader finds the row. A rewrite does not look: no other
+ *			transaction can have read the new file.
+ *	VIS-10	A transaction that replaces a version whose author is not known any
+ *		more looks for tags other than 0 (31 of 32 look-ups in the server's
+ *		table) only if another one may hold such locks on the table
+ *		(tags_are_used). A reader that has taken some is *counted* in shared
+ *		memory, in one of 64 buckets of tables, while it is in progress. Before
+ *		it commits, or is prepared, it locks page MaxBlockNumber, which no
+ *		table has: the *mark*. The writer asks for the count, then the mark,
+ *		and then looks for locks, all with the table page locked exclusively.
+ *		If there is neither, one of these is true:
+ *		(a) No reader has such a lock yet: one that takes it later reads the
+ *			changed row, and reports that (VIS-7).
+ *		(b) The reader has been rolled back.
+ *		(c) The reader's locks have been replaced by one on the table, which
+ *			stays as long as they would have, and is looked for last: the
+ *			server takes it before it removes the finer ones, or moves all at
+ *			once.
+ *		(d) The server is removing the locks of a transaction that no running
+ *			one overlaps with.
+ *		Example: a reader takes the lock (row 7, tag 19) and commits, with the
+ *		mark. Undo is discarded, so a writer does not know the author of row 7;
+ *		it finds the mark, looks for all tags, and finds the lock. Nothing else
+ *		removes the mark: the server removes the lock on a row that its own
+ *		reader changes, not that on a page; locks kept for old transactions
+ *		together keep the latest end; prepared transactions keep all, also over
+ *		a restart. A count that is too high only makes writers look.
  */
 #include "postgres.h"
 

@@ -4,11 +4,46 @@
  * A set bit says that every row of the page is live and visible to all, so
  * that an index entry's TID needs no visit of the table. The map is the
  * server's; the WAL records that change its bits are zundo's, on all versions.
- * VACUUM sets bits, and so do scans of statements that do not change the table
- * (VMAP-1). A change of what is visible on a page clears its bit
- * (VMAP-2).
+ * VACUUM sets bits, and so do scans of statements that do not change the table.
  *
  * Locks: the table page exclusively, then the map's page.
+ *
+ *	VMAP-1	A bit of the visibility map, and the page's flag PD_ALL_VISIBLE
+ *		with it, is set only when every row is live, was last changed before
+ *		`oldest` and has no stale index keys (ZBTREE-7), and there is no other
+ *		line pointer in use. An index-only scan then takes the row from the
+ *		index (ZBTREE-14). Before `oldest` means visible to every snapshot, on
+ *		standbys too. VACUUM sets it, or a reader (mark_by_reader), in
+ *		spite of:
+ *		(a) A slot that holds only locks, inline or common: rows that name it
+ *			were last changed before `oldest` (PAGE-9).
+ *		(b) A chain with nothing but LOCK records down to its end, to a record
+ *			before `oldest`, or to one that is gone: the author of a row is the
+ *			newest change of its offset in the chain (VIS-2), and the chain has
+ *			none. Whatever is below a record before `oldest` is visible to all
+ *			(VIS-3), and so is what has been discarded behind a chain's head
+ *			(VIS-4). If the head itself has been discarded, a rollback of this
+ *			page may be in progress, and no bit is set.
+ *		(c) Rows that name the slots of an overflow page that was taken away:
+ *			every slot on it was older than `oldest` then (OVERFLOW-1 in
+ *			zoverflow_attach.c). Slots of the same numbers that came later hold
+ *			no record of these rows (VIS-2). While there is an overflow page,
+ *			no bit is set.
+ *	VMAP-2	A change of what is visible on a flagged page clears flag and bit,
+ *		in the same critical section and with the same WAL record, which names
+ *		the map's page too (zvismap_clear_in, ZWAL_MAP_BLOCK). So the bit is
+ *		cleared before the transaction commits: the snapshot of an index-only
+ *		scan that finds the bit still set does not see the change. A move to
+ *		another page clears both pages' bits beforehand, each with a WAL record
+ *		of its own (zvismap_clear, ZWAL_MARK). Row locks change nothing that a
+ *		snapshot sees and leave both set. A lock that needs an overflow page
+ *		clears them, so that VACUUM finds the page.
+ *	VMAP-3	Flag and bit are set in one WAL record (ZWAL_MARK), and both pages
+ *		get its LSN. So neither reaches the disk before the WAL that justifies
+ *		it: the advance of `oldest`, and the commits of the rows' authors. A
+ *		flag may stand without its bit, as after a copy of the table's file
+ *		without its map; the next change clears it. No reader looks at the
+ *		flag: rows are judged by their slots.
  */
 #include "postgres.h"
 

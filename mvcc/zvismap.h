@@ -1,6 +1,6 @@
 /*
  * mvcc/zvismap.h - the visibility map of a table (VMAP-1 to VMAP-3 in
- * dml/README.md).
+ * mvcc/zvismap.c).
  */
 #ifndef ZUNDO_ZVISMAP_H
 #define ZUNDO_ZVISMAP_H

@@ -9,7 +9,7 @@
  * Called through zam.c by the executor. Between calls no lock is held, and no
  * pins but those of the stream and, for a temporary table, of the loaded
  * block. Nothing is written, but for bits of the visibility map (VMAP-1 in
- * dml/).
+ * mvcc/).
  */
 #include "postgres.h"
 

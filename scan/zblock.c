@@ -4,7 +4,7 @@
  * Called by all kinds of scans in scan/. A block is read once: mvcc/ copies it
  * under its share lock and finds the visible rows; afterwards no lock is held,
  * and no pin except on a block of a temporary table. Nothing is written, but
- * for the block's bit in the visibility map (VMAP-1 in dml/). Invariant
+ * for the block's bit in the visibility map (VMAP-1 in mvcc/). Invariant
  * SCAN-1 in zscan.c.
  */
 #include "postgres.h"

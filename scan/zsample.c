@@ -6,7 +6,7 @@
  * that it has inserted is not counted. Called through zam.c. Between calls no
  * lock is held, and no pin except on a block of a temporary table. Nothing is
  * written, but for bits of the visibility map that a sample scan sets (VMAP-1
- * in dml/).
+ * in mvcc/).
  */
 #include "postgres.h"
 

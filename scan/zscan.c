@@ -5,7 +5,7 @@
  * table_beginscan. A block is read once: mvcc/ copies it under its share lock
  * and finds the visible rows; afterwards no lock is held, and no pin except on
  * a block of a temporary table or of a scan with a Dirty snapshot. Nothing is
- * written, but for bits of the visibility map (VMAP-1 in dml/).
+ * written, but for bits of the visibility map (VMAP-1 in mvcc/).
  *
  * Invariants:
  *	SCAN-1	slots borrow bytes from the view; they are valid until the scan

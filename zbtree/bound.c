@@ -2,17 +2,44 @@
  * zbtree/bound.c - the bound: which snapshots' scans may skip entries that are
  * marked as dead.
  *
- * An entry may be marked although an old snapshot needs it. The bound is a
- * transaction id, one for all databases. An entry is marked only if no
- * snapshot whose xmin is at or above the bound needs it, and only scans with
- * such snapshots skip marked entries. The bound may advance while a scan reads
- * a leaf page, and the scan's snapshot may be below the new one, so the scan
- * must not find marks that were made with that. Therefore a new bound is
- * announced first. It is agreed, and used for marks, when no process reads a
- * page by an older one.
+ * The bound is a transaction id, one for all databases. An entry is marked only
+ * if no snapshot whose xmin is at or above the bound needs it (MARK-1), and
+ * only scans with such snapshots skip marked entries. The bound may advance
+ * while a scan reads a leaf page, and the scan's snapshot may be below the new
+ * one.
  *
- * Owns rules MARK-2 and MARK-3 of zbtree/README.md. Locks: one LWLock, a leaf,
- * taken conditionally. No WAL. No crash points.
+ * Locks: one LWLock, a leaf, taken conditionally. No WAL. No crash points.
+ *
+ *	MARK-2	When a bound is put to use, all transactions before it have ended,
+ *		and the WAL that had been inserted when this was found out has been
+ *		flushed. A mark is not logged and may reach the disk at once; because
+ *		of the flush, no crash can undo a commit on which the mark relies. WAL
+ *		is not flushed for it: bound.c looks again later whether others have
+ *		done so. A server that has just been started or promoted has no bound,
+ *		and its scans look neither at the marks on its pages nor at those of
+ *		nbtree itself; so they advance the bound until there is one. The marks
+ *		were made with bounds that are not above its own first bound, because
+ *		all transactions before them have ended in the WAL that was replayed.
+ *	MARK-3	While a scan reads leaf pages and skips marked entries, no process
+ *		marks an entry with a bound that is above the xmin of the scan's
+ *		snapshot. For this there are two bounds and a place in shared memory
+ *		for each process:
+ *		1. A new bound is *announced*.
+ *		2. A process that is about to read a leaf page writes the announced
+ *			bound into its place, and then makes sure that no newer one has
+ *			been announced. It clears its place when it has read the page, or
+ *			when the (sub)transaction aborts in which an error has come in
+ *			between, so a long transaction does not hold the bound back, unless
+ *			it has an id: the bound does not pass the id of a transaction in
+ *			progress.
+ *		3. A bound is *agreed*, and used for marks, when no process has an
+ *			older one in its place.
+ *		Scans with SnapshotSelf and SnapshotDirty look for the newest version,
+ *		and for those before a change in progress (SCAN-7), whose transaction
+ *		is never before the bound; MARK-1 examines all of them whatever the
+ *		bound is, so they skip all marked entries. Scans with other snapshots
+ *		that are not MVCC snapshots skip none, nor do scans of a transaction
+ *		that began in recovery, because standbys get marks in page images.
  */
 #include "postgres.h"
 

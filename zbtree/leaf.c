@@ -2,9 +2,15 @@
  * zbtree/leaf.c - finding the leaf page and the place of an entry that is given
  * by key and TID; removing marks from entries.
  *
- * Called by keys.c, purge.c, refresh.c and by index deletion in scan/. Owns
- * rule MARK-4 of zbtree/README.md. Locks: one leaf page, exclusively, that the
- * caller unlocks. WAL: ZWAL_MARK. Crash points: "marks-cleared".
+ * Called by keys.c, purge.c, refresh.c and by index deletion in scan/. Locks:
+ * one leaf page, exclusively, that the caller unlocks. WAL: ZWAL_MARK. Crash
+ * points: "marks-cleared".
+ *
+ *	MARK-4	A mark is removed with a WAL record only: that of a page split or a
+ *		deletion, which nbtree writes, or ZWAL_MARK with ZMARK_ENTRIES_ALIVE. A
+ *		mark may be on disk already. If it were removed without a WAL record,
+ *		it could be back after a crash, although a transaction that has since
+ *		given the row its key again found no mark to remove.
  */
 #include "postgres.h"
 

@@ -9,9 +9,25 @@
  * flag LP_DEAD. nbtree skips such entries if the scan's ignore_killed_tuples is
  * set (begin_reading in recheck.c).
  *
- * Owns rule MARK-1 of zbtree/README.md. Locks: a leaf page in share mode; under
- * it one table page, then undo pages, as mvcc/ takes them. No WAL: marking is a
- * hint. Crash points: "entries-judged".
+ * Locks: a leaf page in share mode; under it one table page, then undo pages,
+ * as mvcc/ takes them. No WAL: marking is a hint. Crash points:
+ * "entries-judged".
+ *
+ *	MARK-1	An entry may be marked if it is not needed in the sense of ZBTREE-8
+ *		with the bound in place of `oldest`: then no snapshot whose xmin is at
+ *		or above the bound sees a version with the entry's key.
+ *		(a) The process that marks the entry keeps the leaf page locked, in
+ *			share mode, from before it reads the versions until it has set the
+ *			mark. A transaction that gives the row this key again changes the
+ *			table page first; then it locks the leaf page exclusively, finds
+ *			the entry, and removes the mark (has_entry). So either the marking
+ *			process has read this transaction's version, or the transaction
+ *			finds the mark.
+ *		(b) A transaction that deletes or moves a row removes no mark, and need
+ *			not: no row gets the TID before all entries of the TID have been
+ *			deleted.
+ *		(c) Entries of rows that are dead to all snapshots are marked by nbtree
+ *			itself, by TID alone: all entries of such a TID are dead.
  */
 #include "postgres.h"
 

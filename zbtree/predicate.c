@@ -2,13 +2,32 @@
  * zbtree/predicate.c - testing the predicate of a partial zbtree index for
  * single row versions.
  *
- * An update in place may change whether its row satisfies the predicate. So all
- * code that decides whether an entry belongs to a version tests the predicate
- * as well as the key. Mostly a leaf page is locked then. So this is done for
- * simple predicates only (ZBTREE-16), whose evaluation calls nothing but
- * functions that nbtree itself calls under such locks.
- *
  * Owns: the backend's cache of predicates. Takes no locks; no crash points.
+ *
+ *	ZBTREE-16	(predicate) A predicate is *simple* if it consists of
+ *		comparisons of plain columns with constants or with each other, of
+ *		tests for NULL, TRUE and FALSE, and of AND, OR and NOT. The comparisons
+ *		are operators of the server's btree operator classes for scalar types,
+ *		their negators, IN and ANY.
+ *		(a) An update in place may change whether its row satisfies a simple
+ *			predicate. If the row does so only now, the update adds its entry,
+ *			as for a new key (ZBTREE-6). If no longer, the entry becomes stale,
+ *			and nothing is written to the index. Example, with WHERE n > 0: n =
+ *			0 leaves a stale entry, n = 1 adds one or finds that one.
+ *		(b) The planner leaves conditions that the predicate implies out of the
+ *			plan, so all code that decides whether an entry belongs to a
+ *			version tests the predicate of that version as well. zbtree_needed
+ *			does so with a leaf page locked: a simple predicate calls no
+ *			functions but those which nbtree calls under the same locks, so a
+ *			session that reads the table runs no code of the table's owner. It
+ *			reads no catalogs, because zpredicate_get has prepared it before
+ *			the page was locked; without that the entry counts as needed.
+ *		(c) A column that is stored out of line is not read: the predicate
+ *			counts as satisfied then, because all versions of the TID have the
+ *			same values in its columns (ZBTREE-3).
+ *		(d) Any other predicate is true for all versions of a TID or for none,
+ *			as far as they are as young as the index: an update that changes it
+ *			moves the row (COMPUTED-1).
  */
 #include "postgres.h"
 

@@ -6,6 +6,27 @@
  * Locks: one leaf page at a time. nbtree has no WAL record for replacing an
  * entry, so it is logged as ZWAL_MARK. No crash points: until the flag of its
  * row is removed, either entry is valid.
+ *
+ *	ZBTREE-15	(refresh) Before VACUUM removes flags, it waits for all
+ *		index-only scans that may have read an entry which has since been
+ *		deleted, by VACUUM, page-full deletion or the purge, or which VACUUM
+ *		has replaced:
+ *		1. btbulkdelete takes a cleanup lock on each leaf page, even if it
+ *			deletes nothing there, and follows page splits. So a scan that read
+ *			a leaf page before btbulkdelete began has left it when btbulkdelete
+ *			ends. It skips pages that were already deleted, so VACUUM takes a
+ *			cleanup lock on those itself (zbtree_wait_for_scans), unless all of
+ *			them are free for reuse: then no snapshot is older than their
+ *			deletion.
+ *		2. VACUUM replaces entries whose key is right but whose other bytes
+ *			differ from the row's, each under an exclusive lock on its leaf
+ *			page and with a WAL record of its own. The new entry has an equal
+ *			key and the same TID, so the order of entries and the high keys
+ *			stay valid. An entry is not replaced, and its row keeps the flag,
+ *			if it has columns that are stored out of line, is longer than
+ *			nbtree allows, or finds no space on its page.
+ *		3. A second pass of btbulkdelete, which deletes nothing, waits for
+ *			scans again.
  */
 #include "postgres.h"
 

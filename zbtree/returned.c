@@ -4,6 +4,25 @@
  *
  * Owns: the row that is returned in place of an entry, which belongs to the
  * state of the table's index fetch. No locks, no crash points.
+ *
+ *	ZBTREE-14	(returned) An index-only scan returns the columns of the
+ *		version that its snapshot sees, not those of the entry:
+ *		(a) If the executor visits the table, the fetch compares the other
+ *			bytes of version and entry once it has found the keys equal. If
+ *			they differ, it returns the version's values in xs_hitup, which the
+ *			executor reads, like xs_itup, only after the fetch. Columns of
+ *			expressions are taken from the entry (COMPUTED-1).
+ *		(b) If it does not, because the page's bit in the visibility map is
+ *			set, no row of the page has the flag (VMAP-1), and the index
+ *			contains only entries with the bytes of the newest versions
+ *			(ZBTREE-7). The scan may have read its entry before VACUUM removed
+ *			the flag; ZBTREE-15 excludes that, by means of the pin that an
+ *			index-only scan keeps on the leaf page until it leaves the page.
+ *		(c) On a standby the second case could go wrong: replay deletes entries
+ *			and splits pages without waiting for pins, so a scan could hold a
+ *			stale entry and then find the bit set; there is no recovery
+ *			conflict, because the scan's snapshot sees the row's present
+ *			version. Therefore amcanreturn returns false during recovery.
  */
 #include "postgres.h"
 
