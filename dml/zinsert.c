@@ -4,6 +4,24 @@
  * Crash points: "insert-logged". Before the WAL record nothing has happened
  * except that, at most, an empty page was added at the relation's end; after
  * the record, redo builds page and undo.
+ *
+ *	FROZEN-1	Rows of COPY FREEZE and REFRESH MATERIALIZED VIEW
+ *		(TABLE_INSERT_FROZEN) are visible to all, also to older snapshots, as
+ *		on heap: their headers name no slot. No reader and no rollback needs
+ *		undo of them: such rows are put only into a file that the current
+ *		subtransaction has made (inserts_frozen), which other transactions
+ *		cannot open before it has committed and which is dropped if it is
+ *		rolled back.
+ *		(a) Only the first row that a command puts on a page, or the rows of a
+ *			MULTI_INSERT, have an undo record, since it comes with the page; it
+ *			gives the page a slot of our transaction, and its head tells
+ *			zrange_insert that the command may put another row there.
+ *		(b) In WAL a flag of the INSERT record, slot 0 in the record of a row
+ *			without undo, or the header in a MULTI_INSERT's rows, says so.
+ *		(c) What our transaction does with them later has undo records as
+ *			usual; an AFTER trigger of the insertion finds the row by ANY-4.
+ *			The insertion does not set the bits of the visibility map; VACUUM
+ *			does.
  */
 #include "postgres.h"
 

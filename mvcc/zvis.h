@@ -74,7 +74,7 @@ typedef struct ZVersion
  * found = false. For Dirty sets snapshot->xmin, xmax and speculativeToken.
  * Sets *all_dead (unless all_dead is NULL) to true if the line pointer is
  * LP_DEAD or LP_UNUSED, or if the row is deleted or moved and its slot's owner
- * is before `oldest` or fulfils SCAN-6 (scan/README.md); else to false, which
+ * is before `oldest` or fulfils SCAN-6 (scan/zfetch.c); else to false, which
  * does not mean that the row is needed. Raises ERRCODE_DATA_CORRUPTED, and
  * ERRCODE_T_R_SERIALIZATION_FAILURE for what it reports to SSI.
  */
