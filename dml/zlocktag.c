@@ -9,7 +9,42 @@
  * recently. Called by zlock.c and zconvert.c with the page exclusively
  * locked. Takes no other locks. Crash point: "inline-lock-logged".
  *
- * Rules: TAG-1, TAG-2 and TAG-5 in dml/README.md.
+ *	TAG-1	A LOCK record can be *open*. An open record locks all rows of its
+ *		page whose header has the number of the record's slot as *lock tag*, in
+ *		the record's mode and for its (sub)transaction. A tag alone locks
+ *		nothing: it has an effect only if the slot's chain contains an open
+ *		record of a transaction in progress. So nothing is written when the
+ *		locks end; the tags stay in the row headers.
+ *	TAG-2	In the chain of a slot the slot's present owner has at most one
+ *		open record, and when it is pushed no row has the slot's tag. So
+ *		undoing it removes the tag from all rows of the page: all of them got
+ *		it from this record.
+ *		(a) It is written only by a (sub)transaction whose first locks on the
+ *			page are directly below it in the chain, as one LOCK record or as
+ *			converted inline locks (INLINE-2 in docs/locking.md), and that has
+ *			no other records there. Tags that name the slot because of an
+ *			earlier owner are removed by the change that pushes the open
+ *			record, or that converts the inline locks.
+ *		(b) It is never in a slot of the overflow page: a tag can name inline
+ *			slots only, whose numbers never change.
+ *		(c) A further row is locked by setting tag and lock hint in its header,
+ *			with a WAL record that names no undo, if the open record is the
+ *			head of the slot's chain, has the same mode and belongs to the same
+ *			(sub)transaction, and if the row has no other tag that may still
+ *			have an effect. A tag certainly has none if its slot has no chain,
+ *			or an owner that is before `oldest` or known to have committed
+ *			(VIS-9). Otherwise the row gets a LOCK record that is not open. So
+ *			any record that is pushed on the open one ends its use. A different
+ *			command does not, because snapshots do not see locks.
+ *	TAG-5	The tag belongs to the row's header as the lock hint does, not to a
+ *		version: updates in place, deletions and the undoing of either, by any
+ *		transaction, leave it. It is removed together with the hint when an
+ *		update finds that no transaction holds a lock on the row, and it
+ *		disappears with the row's bytes. A row that moves has no tag at its new
+ *		place; the mover writes the locks of other transactions into a LOCKS
+ *		record (LOCK-1). If a line pointer loses its row, the lock by tag ends
+ *		there, and the next row at this offset has no tag, which a backend
+ *		checks that remembers a lock by tag (LOCK-11).
  */
 #include "postgres.h"
 

@@ -13,7 +13,47 @@
  * A command that inserts one row writes an ordinary record; one that inserts
  * more writes one record for the first row, and one for each page.
  *
- * Rules: RANGE-1 and RANGE-2 in dml/README.md.
+ *	RANGE-1	An INSERT record may be *open*: it also covers rows that its
+ *		command puts on the page later. Its range consists of the line pointer
+ *		of the row that it came with and of those after it that are unused when
+ *		it is made, or have rows that are visible to all (zslots_row_settled)
+ *		and name other slots. The record is the author of each version in its
+ *		range whose header names the slot of its chain and that has no newer
+ *		record there (VIS-2 as it is). Undoing it kills these rows, and no
+ *		others: all records above it have been undone before (ROLLBACK-1). It
+ *		is not taken for the author of any other version:
+ *		(a) A version that is older than the record, names its slot and is
+ *			still looked for does not exist in the range. At an unused line
+ *			pointer there is none: a line pointer becomes unused only when no
+ *			snapshot needs what was there (DML-9, prune_action). Of a row that
+ *			is visible to all no older version is looked for, and the row
+ *			itself names another slot.
+ *		(b) A row that another transaction puts into the range names that
+ *			transaction's slot. If its header names the record's slot later,
+ *			the record of that later change lies above in the chain and is
+ *			found first.
+ *		(c) A row that the same transaction puts there with a record of its own
+ *			(by another command or subtransaction, COPY, a move, or a
+ *			speculative insertion) has that record above in the chain, too.
+ *		(d) Line pointers of the range may become unused again, by a rollback
+ *			and pruning, and be used by any transaction. Then one of the three
+ *			cases above applies.
+ *	RANGE-2	A new row needs no record, and its page no change but the row, if
+ *		the head of its slot is an open record that the same (sub)transaction
+ *		has made under the same command id, and the row's line pointer lies in
+ *		its range. Then the record says of the row what a record of its own
+ *		would say. Nothing lies above it in the chain, so the order of command
+ *		ids (VIS-3) is that of the records.
+ *		(a) Any other record that is pushed on the chain in between ends this:
+ *			a lock, another command's change, a change by a subtransaction.
+ *			When that is undone the record is the head again, and covers
+ *			further rows.
+ *		(b) Speculative rows (their record has the token), and rows in slots of
+ *			an overflow page have records of their own.
+ *		(c) A row that is visible to all (FROZEN-1) needs no record, whether in
+ *			the range or not.
+ *		(d) In WAL such a row has a record without undo page; the open record
+ *			was logged before it, so replay finds page and chain as they were.
  */
 #include "postgres.h"
 

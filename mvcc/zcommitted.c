@@ -16,7 +16,8 @@
  *		as committed and it has left the array of running transactions. That a
  *		snapshot shows it as ended is not enough: one that a replication slot
  *		has exported is made from WAL, and shows a transaction as ended that
- *		still waits for a synchronous standby and is in that array. An
+ *		still waits for a synchronous standby and is in that array. An entry
+ *		stays right as long as shared memory exists. An
  *		asynchronous commit need not be flushed first, since a crash empties
  *		the table as well. Aborted transactions, whose changes are undone soon,
  *		are not entered.

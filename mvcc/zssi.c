@@ -54,7 +54,8 @@
  *		removes the mark: the server removes the lock on a row that its own
  *		reader changes, not that on a page; locks kept for old transactions
  *		together keep the latest end; prepared transactions keep all, also over
- *		a restart. A count that is too high only makes writers look.
+ *		a restart. A count that is too high, as after an
+ *		error at the end of a transaction, only makes writers look.
  */
 #include "postgres.h"
 
