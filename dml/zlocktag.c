@@ -37,14 +37,16 @@
  *			any record that is pushed on the open one ends its use. A different
  *			command does not, because snapshots do not see locks.
  *	TAG-5	The tag belongs to the row's header as the lock hint does, not to a
- *		version: updates in place, deletions and the undoing of either, by any
- *		transaction, leave it. It is removed together with the hint when an
- *		update finds that no transaction holds a lock on the row, and it
- *		disappears with the row's bytes. A row that moves has no tag at its new
- *		place; the mover writes the locks of other transactions into a LOCKS
- *		record (LOCK-1). If a line pointer loses its row, the lock by tag ends
- *		there, and the next row at this offset has no tag, which a backend
- *		checks that remembers a lock by tag (LOCK-11).
+ *		version.
+ *		(a) Updates in place, deletions and the undoing of either, by any
+ *			transaction, leave it.
+ *		(b) It is removed together with the hint when an update finds that no
+ *			transaction holds a lock on the row, and it disappears with the
+ *			row's bytes. If a line pointer loses its row, the lock by tag ends
+ *			there, and the next row at this offset has no tag, which a backend
+ *			checks that remembers a lock by tag (LOCK-11).
+ *		(c) A row that moves has no tag at its new place; the mover writes the
+ *			locks of other transactions into a LOCKS record (LOCK-1).
  */
 #include "postgres.h"
 

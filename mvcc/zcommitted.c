@@ -13,14 +13,16 @@
  * table is created. No crash points.
  *
  *	VIS-9	A transaction is entered in the table only after clog has shown it
- *		as committed and it has left the array of running transactions. That a
- *		snapshot shows it as ended is not enough: one that a replication slot
- *		has exported is made from WAL, and shows a transaction as ended that
- *		still waits for a synchronous standby and is in that array. An entry
- *		stays right as long as shared memory exists. An
- *		asynchronous commit need not be flushed first, since a crash empties
- *		the table as well. Aborted transactions, whose changes are undone soon,
- *		are not entered.
+ *		as committed and it has left the array of running transactions. An
+ *		entry stays right as long as shared memory exists.
+ *		(a) That a snapshot shows it as ended is not enough. Example: a
+ *			snapshot that a replication slot has exported is made from WAL, and
+ *			shows a transaction as ended that still waits for a synchronous
+ *			standby and is in that array.
+ *		(b) An asynchronous commit need not be flushed first, since a crash
+ *			empties the table as well.
+ *		(c) Aborted transactions, whose changes are undone soon, are not
+ *			entered.
  */
 #include "postgres.h"
 

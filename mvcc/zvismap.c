@@ -33,11 +33,12 @@
  *		in the same critical section and with the same WAL record, which names
  *		the map's page too (zvismap_clear_in, ZWAL_MAP_BLOCK). So the bit is
  *		cleared before the transaction commits: the snapshot of an index-only
- *		scan that finds the bit still set does not see the change. A move to
- *		another page clears both pages' bits beforehand, each with a WAL record
- *		of its own (zvismap_clear, ZWAL_MARK). Row locks change nothing that a
- *		snapshot sees and leave both set. A lock that needs an overflow page
- *		clears them, so that VACUUM finds the page.
+ *		scan that finds the bit still set does not see the change.
+ *		(a) A move to another page clears both pages' bits beforehand, each
+ *			with a WAL record of its own (zvismap_clear, ZWAL_MARK).
+ *		(b) Row locks change nothing that a snapshot sees and leave both set. A
+ *			lock that needs an overflow page clears them, so that VACUUM finds
+ *			the page.
  *	VMAP-3	Flag and bit are set in one WAL record (ZWAL_MARK), and both pages
  *		get its LSN. So neither reaches the disk before the WAL that justifies
  *		it: the advance of `oldest`, and the commits of the rows' authors. A

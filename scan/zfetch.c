@@ -12,17 +12,19 @@
  *
  *	SCAN-6	A deleted or moved row whose slot's owner is not before `oldest` is
  *		dead to all snapshots if the owner has committed, every snapshot sees
- *		it (GlobalVisTestIsRemovableXid), and its commit record is flushed. The
- *		deleter may be an earlier owner of the slot: it had ended when the
- *		present owner took the slot (DML-3), so every snapshot that sees the
- *		owner sees the deleter (VIS-3), and its commit record comes before the
- *		owner's. Removal of such an entry adds the deleter to the conflict
- *		horizon (scan/README.md); only the split of a hash bucket drops marked
- *		entries without one, and a standby's old snapshots may miss their rows,
- *		as on heap. Not for temporary tables, whose horizon ignores snapshots
- *		of the own session; not on standbys, which set no marks. Example: a job
- *		queue, which would otherwise read the entries of all jobs taken since
- *		the undo worker's last pass again and again.
+ *		it (GlobalVisTestIsRemovableXid), and its commit record is flushed.
+ *		(a) The deleter may be an earlier owner of the slot: it had ended when
+ *			the present owner took the slot (DML-3), so every snapshot that
+ *			sees the owner sees the deleter (VIS-3), and its commit record
+ *			comes before the owner's.
+ *		(b) Removal of such an entry adds the deleter to the conflict horizon
+ *			(scan/README.md); only the split of a hash bucket drops marked
+ *			entries without one, and a standby's old snapshots may miss their
+ *			rows, as on heap.
+ *		(c) Not for temporary tables, whose horizon ignores snapshots of the
+ *			own session; not on standbys, which set no marks.
+ *		Example: a job queue, which would otherwise read the entries of all
+ *		jobs taken since the undo worker's last pass again and again.
  */
 #include "postgres.h"
 

@@ -12,14 +12,19 @@
  *
  *	MARK-2	When a bound is put to use, all transactions before it have ended,
  *		and the WAL that had been inserted when this was found out has been
- *		flushed. A mark is not logged and may reach the disk at once; because
- *		of the flush, no crash can undo a commit on which the mark relies. WAL
- *		is not flushed for it: bound.c looks again later whether others have
- *		done so. A server that has just been started or promoted has no bound,
- *		and its scans look neither at the marks on its pages nor at those of
- *		nbtree itself; so they advance the bound until there is one. The marks
- *		were made with bounds that are not above its own first bound, because
- *		all transactions before them have ended in the WAL that was replayed.
+ *		flushed.
+ *		(a) A mark is not logged and may reach the disk at once; because of the
+ *			flush, no crash can undo a commit on which the mark relies. WAL is
+ *			not flushed for it: bound.c looks again later whether others have
+ *			done so.
+ *		(b) A server that has just been started or promoted has no bound, and
+ *			its scans look neither at the marks on its pages nor at those of
+ *			nbtree itself; so they advance the bound until there is one. The
+ *			marks were made with bounds that are not above its own first bound,
+ *			because all transactions before them have ended in the WAL that was
+ *			replayed.
+ *		Example: 104 has committed, and its commit record is not flushed yet:
+ *		105 is announced as bound only when it is.
  *	MARK-3	While a scan reads leaf pages and skips marked entries, no process
  *		marks an entry with a bound that is above the xmin of the scan's
  *		snapshot. For this there are two bounds and a place in shared memory
