@@ -68,6 +68,26 @@ like(error_of(q{ALTER EXTENSION zundo UPDATE TO '1.0_later'}), qr/could not find
 is(sql(q{SELECT extversion, to_regclass('zundo.later') IS NULL FROM pg_extension WHERE extname = 'zundo'}), '1.0_next|t', 'an old library: nothing is done');
 like(error_of(q{ALTER EXTENSION zundo UPDATE TO '0.9'}), qr/no update path/, 'no way back');
 
+# A dump names no version of the extension, so whatever version the database had, the
+# restored one has the objects of this one: rows, what users have made of the extension's
+# objects, and grants come along, but not a member that only the other version had.
+sql(q{CREATE VIEW waiting AS SELECT kind, name, pid, xid, age, since FROM zundo.stat_horizon;
+	CREATE VIEW logs AS SELECT log, bytes FROM zundo.stat_undo WHERE pid IS NOT NULL;
+	CREATE INDEX z_v ON z USING zbtree (v);
+	GRANT SELECT ON zundo.stat_rollback TO somebody});
+$node->command_ok([ 'pg_dump', '-Fc', '-f', "$dir/../dump", '-d', $node->connstr('postgres') ], 'a dump of another version: pg_dump');
+sql('CREATE DATABASE restored TEMPLATE template0');
+$node->command_ok([ 'pg_restore', '-e', '-d', $node->connstr('restored'), "$dir/../dump" ], 'a dump of another version: pg_restore');
+is($node->safe_psql('restored', q{SELECT extversion, to_regproc('zundo.next_version') IS NULL FROM pg_extension WHERE extname = 'zundo';
+	SELECT sum(v), count(*) FROM z;
+	SELECT string_agg(relname || ' ' || amname, ', ' ORDER BY relname) FROM pg_class c JOIN pg_am a ON a.oid = relam
+		WHERE relnamespace = 'public'::regnamespace AND relkind = 'r';
+	SELECT count(*) FROM waiting, logs WHERE false;
+	SELECT has_table_privilege('somebody', 'zundo.stat_rollback', 'SELECT');
+	SELECT count(*) FROM zundo.check('z')}),
+	"1.0|t\n3000|1000\nh heap, small zheap, z zheap\n0\nt\n0", 'a dump of another version: what is restored');
+sql('DROP DATABASE restored; DROP VIEW waiting, logs; DROP INDEX z_v');
+
 sql('SELECT zundo.discard()') for 1 .. 2;
 sound($node, 'updated', qw(z zundo.undo_log));
 
