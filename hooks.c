@@ -46,6 +46,7 @@
 #include "zbtree/bound.h"
 #include "zbtree/predicate.h"
 #include "zbtree/queue.h"
+#include "zbtree/zbtree.h"
 
 static struct
 {
@@ -111,10 +112,10 @@ plan_query(ZC_PLANNER_PARAMS)
 
 /*
  * Keeps parallel workers from building an index that they would build wrongly,
- * and looks at what a query does with xmin of the table. The server calls this
- * for each table of a query, and before it builds an index for the table, with
- * a query that has no jointree and takes the table for one with child tables
- * (plan_create_index_workers).
+ * makes zbtree indexes as useful as btree's, and looks at what a query does
+ * with xmin of the table. The server calls this for each table of a query, and
+ * before it builds an index for the table, with a query that has no jointree
+ * and takes the table for one with child tables (plan_create_index_workers).
  */
 static void
 plan_table(ZC_PLAN_TABLE_PARAMS)
@@ -125,6 +126,7 @@ plan_table(ZC_PLAN_TABLE_PARAMS)
 		previous.plan_table(ZC_PLAN_TABLE_ARGS);
 	if (root->parse->jointree == NULL && entry->inh && zheap_build_is_serial(entry->relid))
 		rel->rel_parallel_workers = 0;
+	zbtree_plan_table(rel);
 	zxmin_plan_table(root, rel);
 }
 

@@ -33,6 +33,13 @@
 	 (am)->amconsistentequality = (am)->amconsistentordering = false)
 #endif
 
+/*
+ * Up to 17 the executor refuses conditions that compare rows for indexes of
+ * other access methods than btree (ExecIndexBuildScanKeys); from 18 on it asks
+ * for amcanorder.
+ */
+#define ZC_ROWS_COMPARED_BY_ANY_BTREE (PG_VERSION_NUM >= 180000)
+
 /* The longest entry of a leaf page. */
 #if PG_VERSION_NUM < 180000
 #define zc_bt_max_entry(page) BTMaxItemSize(page)

@@ -103,6 +103,56 @@ SELECT used FROM all_same();
 VACUUM FULL s;
 ANALYZE s;
 SELECT used FROM all_same();
+-- the server's rules for conditions name families of btree: they hold for zbtree too
+CREATE FUNCTION conditions(query text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+	line text;
+BEGIN
+	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
+		IF line ~ ' using |Cond:' THEN RETURN NEXT trim(line); END IF;
+	END LOOP;
+END $$;
+CREATE TABLE addresses (id int, a inet, t text) USING zheap WITH (autovacuum_enabled = off);
+INSERT INTO addresses SELECT g, '10.0.0.0'::inet + g, 'text ' || g FROM generate_series(1, 3000) g;
+CREATE INDEX s_pair ON addresses USING zbtree (id, a);
+CREATE INDEX s_address ON addresses USING zbtree (a);
+CREATE INDEX s_text ON addresses USING zbtree (t text_pattern_ops);
+UPDATE addresses SET a = a + 1, t = t || 'x', id = id + 1;
+ANALYZE addresses;
+BEGIN;
+SET LOCAL enable_seqscan = off;
+SET LOCAL enable_bitmapscan = off;
+SELECT conditions('SELECT * FROM addresses WHERE t LIKE ''text 12%''');
+SELECT conditions('SELECT * FROM addresses WHERE a << ''10.0.1.0/28''');
+-- a comparison of rows is a condition of the index from 18 on, as the executor accepts it
+SELECT string_agg(c, ' ') ~ 'using s_pair .*Index Cond: \(ROW\(id, a\) > ROW' = (current_setting('server_version_num')::int >= 180000)
+	FROM conditions('SELECT * FROM addresses WHERE (id, a) > (2900, ''10.0.0.1'') ORDER BY id, a LIMIT 10') c;
+COMMIT;
+SELECT same(q) <> 'no index' FROM unnest(ARRAY['SELECT id FROM addresses WHERE t LIKE ''text 12%x''', 'SELECT id FROM addresses WHERE a << ''10.0.1.0/28''',
+	'SELECT id FROM addresses WHERE a <<= ''10.0.1.9/32''', 'SELECT * FROM addresses WHERE (id, a) > (2900, ''10.0.11.86'') ORDER BY id, a',
+	'SELECT * FROM addresses WHERE (id, a) <= (99, ''10.0.0.1'') ORDER BY id DESC, a DESC']) q;
+-- not while btree's family has an operator that zbtree's lacks
+BEGIN;
+CREATE FUNCTION later(text, inet) RETURNS bool IMMUTABLE LANGUAGE sql AS 'SELECT $1 < host($2)';
+CREATE OPERATOR <<<< (FUNCTION = later, LEFTARG = text, RIGHTARG = inet);
+ALTER OPERATOR FAMILY text_pattern_ops USING btree ADD OPERATOR 1 <<<< (text, inet);
+SET LOCAL enable_seqscan = off;
+SET LOCAL enable_bitmapscan = off;
+SELECT conditions('SELECT * FROM addresses WHERE t LIKE ''text 12%''');
+ROLLBACK;
+-- from 18 on the planner looks up the ends of an index: it knows of rows that came after ANALYZE, and not of old keys
+CREATE FUNCTION estimate(query text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	plan json;
+BEGIN
+	EXECUTE 'EXPLAIN (FORMAT json) ' || query INTO plan;
+	RETURN plan -> 0 -> 'Plan' -> 'Plan Rows';
+END $$;
+INSERT INTO addresses (id) SELECT g FROM generate_series(3002, 6000) g;
+SELECT (estimate('SELECT * FROM addresses WHERE id > 3001') > 20) = (current_setting('server_version_num')::int >= 180000);
+UPDATE addresses SET id = 0 WHERE id > 3001;
+SELECT estimate('SELECT * FROM addresses WHERE id > 3001') > 20;
+DROP TABLE addresses;
 -- plans: the planner uses the index for one key by itself, and cursors move in both directions
 EXPLAIN (COSTS OFF) SELECT * FROM s WHERE name = 'name 78';
 BEGIN;

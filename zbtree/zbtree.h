@@ -76,6 +76,14 @@ extern bool zbtree_has_content(Relation index, IndexTuple entry, const Datum *va
 extern bool zbtree_is(Relation index);
 
 /*
+ * zbtree_plan_table: lets the planner treat the zbtree indexes of a table as it
+ * treats btree's. rel has just got the list of its indexes, which
+ * are locked. Reads catalogs.
+ */
+struct RelOptInfo;
+extern void zbtree_plan_table(struct RelOptInfo *rel);
+
+/*
  * zbtree_keys_stay: returns whether a row may stay in place when an update
  * changes key columns of this index, as far as the index is concerned
  * (ZBTREE-3). Reads catalogs, so no buffer lock may be held.
