@@ -154,6 +154,8 @@ executor_start(QueryDesc *query, int eflags)
 		standard_ExecutorStart(query, eflags);
 	Assert(query->estate != NULL);
 	zctid_check_statement(query, eflags);
+	if ((query->estate->es_top_eflags & (EXEC_FLAG_SKIP_TRIGGERS | EXEC_FLAG_EXPLAIN_ONLY)) == 0)
+		zhandle_query_begin(query->estate);
 }
 
 /*
@@ -170,10 +172,7 @@ leave_failed_level(ZLevel *level)
 		zu_error_of_victim();
 }
 
-/*
- * Runs a query in a level of its own. zlevel_outermost is called first, since
- * within its level the query would look like a part of itself.
- */
+/* Runs a query in a level of its own. */
 static void
 #if ZC_EXECUTOR_RUN_ONCE_ARG
 executor_run(QueryDesc *query, ScanDirection direction, uint64 count, bool execute_once)
@@ -184,8 +183,6 @@ executor_run(QueryDesc *query, ScanDirection direction, uint64 count)
 	ZLevel		level;
 
 	Assert(query->estate != NULL);
-	if (zlevel_outermost())
-		zhandle_statement_begin(query);
 	zlevel_push(&level, query);
 	PG_TRY();
 	{
@@ -212,8 +209,8 @@ executor_run(QueryDesc *query, ScanDirection direction, uint64 count)
 
 /*
  * Finishes a query in its level: the server fires AFTER triggers here, which
- * fetch rows of that level. Afterwards the statement's handles are not needed
- * any more, unless the triggers are left to an outer query
+ * fetch rows of that level. Afterwards the query's handles are not needed any
+ * more, unless the triggers are left to an outer query
  * (EXEC_FLAG_SKIP_TRIGGERS).
  */
 static void
@@ -237,8 +234,8 @@ executor_finish(QueryDesc *query)
 	}
 	PG_END_TRY();
 	(void) zlevel_pop(&level);
-	if (zlevel_outermost() && (query->estate->es_top_eflags & EXEC_FLAG_SKIP_TRIGGERS) == 0)
-		zhandle_statement_end(query);
+	if ((query->estate->es_top_eflags & EXEC_FLAG_SKIP_TRIGGERS) == 0)
+		zhandle_query_end(query->estate);
 }
 
 /* ---- a utility command is executed ---- */
@@ -255,6 +252,15 @@ statement_for(PlannedStmt *pstmt, bool toplevel)
 	return zu_ddl_pass_by(pstmt, toplevel);
 }
 
+/* Returns whether the utility command fires all deferred trigger events. */
+static bool
+fires_all(const Node *command)
+{
+	return IsA(command, ConstraintsSetStmt) &&
+		((const ConstraintsSetStmt *) command)->constraints == NIL &&
+		!((const ConstraintsSetStmt *) command)->deferred;
+}
+
 /*
  * Executes a utility command:
  *
@@ -265,9 +271,10 @@ statement_for(PlannedStmt *pstmt, bool toplevel)
  *	   belong to no query in which it is nested. After an error, the server
  *	   itself restores the settings that zaccess_method_for_script has changed.
  *	4. After DISCARD ALL and DISCARD TEMP, changes that ended transactions
- *	   have left on pages of temporary tables are undone. Whether the command is
- *	   one of these is asked before it runs: a ROLLBACK may free its own
- *	   statement.
+ *	   have left on pages of temporary tables are undone; after SET CONSTRAINTS
+ *	   ALL IMMEDIATE, handles of events are not needed any more. Whether the
+ *	   command is one of these is asked before it runs: a ROLLBACK may free its
+ *	   own statement.
  */
 static void
 process_utility(PlannedStmt *command, const char *query_string, bool read_only_tree,
@@ -278,6 +285,7 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 	int			settings;
 	bool		guarded;
 	bool		discards;
+	bool		fires;
 	ZLevel		level;
 
 	zdrop_guard_check(command->utilityStmt);
@@ -290,6 +298,7 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 	settings = zaccess_method_for_script(pstmt->utilityStmt);
 	guarded = zdrop_guard_begin(pstmt->utilityStmt);	/* object_access_hook */
 	discards = zrollback_temp_due_after(pstmt->utilityStmt);
+	fires = fires_all(pstmt->utilityStmt);
 
 	zlevel_push(&level, NULL);
 	PG_TRY();
@@ -314,6 +323,8 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 		AtEOXact_GUC(true, settings);
 	if (discards)
 		zrollback_temp();
+	if (fires)
+		zhandle_all_fired();
 }
 
 /* ---- a function is called ---- */

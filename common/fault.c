@@ -98,8 +98,8 @@ static const char *const fault_points[] = {
 	"insert-page",				/* before a page for new rows is locked */
 
 	/* readers */
-	"chain-grows",				/* while own records of a page are collected
-								 * for a trigger */
+	"rows-written",				/* before rows of trigger events are written
+								 * to a file */
 	"locked-chain",				/* before a chain of a locked page is read */
 	"lockers-chain",			/* the head's transaction is in progress,
 								 * before its chain is read to find row locks */

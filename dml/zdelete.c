@@ -59,13 +59,11 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
 		zrollback_note_page(rel, zrowchange_block(&u));
 		zreclaim_note(rel, u.buf, zrowchange_room(&u));
 		if (event)
-			zrowchange_keep_rows(&u, ptr, false);
+			zrowchange_note(&u, ptr, false, true);
 		LockBuffer(u.buf, BUFFER_LOCK_UNLOCK);
 		zlevel_forget_locked(rel, tid);
 		if (zheader_get(u.oldrow) & ZH_EXTERNAL)
 			ztoast_delete(rel, tid, u.oldrow, u.oldlen, false);
-		if (event)
-			zlevel_note_change(rel, tid, ptr, true);
 		pgstat_count_heap_delete(rel);
 	}
 	zrowchange_end(&u);

@@ -10,7 +10,6 @@
 
 #include "dml/zrowchange.h"
 #include "guard/zctid.h"
-#include "mvcc/zhandle.h"
 #include "mvcc/zlevel.h"
 #include "tuple/ztts.h"
 #include "utils/rel.h"
@@ -311,24 +310,19 @@ zrowchange_reserve(RowChange *u)
 }
 
 /*
- * zrowchange_keep_rows: See zrowchange.h. The search for the old row's author
- * begins below our record, if that is in the chain which the old row's header
- * names; else at that chain's head. Keeps nothing if the slot is not on the
- * page; then the rows are found by walks, as they are without an executor
- * level.
+ * zrowchange_note: See zrowchange.h. The search for the old row's author begins
+ * below our record, if that is in the chain which the old row's header names;
+ * else at that chain's head.
  */
 void
-zrowchange_keep_rows(const RowChange *u, UndoPtr ptr, bool in_place)
+zrowchange_note(const RowChange *u, UndoPtr ptr, bool in_place, bool event)
 {
 	int			s = ZH_SLOT(zheader_get(u->oldrow));
-	Page		page = BufferGetPage(u->buf);
 	BlockNumber block = zrowchange_block(u);
 	ZChangedRow rows = {.change = ptr,.xid = u->writer.xid,.cid = u->writer.cid,.old = u->oldrow,
 	.oldlen = u->oldlen};
 
 	Assert(zc_buffer_exclusive(u->buf) && ptr != InvalidUndoPtr);
-	if (zlevel_current()->estate == NULL || s > zpage_nslots(page))
-		return;
 	if (in_place)
 	{
 		rows.new = u->replacement->row;
@@ -336,12 +330,12 @@ zrowchange_keep_rows(const RowChange *u, UndoPtr ptr, bool in_place)
 	}
 	if (s != 0)
 	{
-		ZPageSlot	slot = zslot_read(u->writer.rel, block, page, s);
+		ZPageSlot	slot = zslot_read(u->writer.rel, block, BufferGetPage(u->buf), s);
 
 		rows.chain_xid = ZSLOT_XID(&slot);
 		rows.chain = slot.ptr;
 		if (s == u->pick.slotno)
 			rows.chain = zown_below(u->writer.rel->rd_locator.relNumber, block, ptr, u->pick.prev);
 	}
-	zhandle_keep_rows(&rows);
+	zlevel_note_change(u->writer.rel, &u->tid, &rows, event);
 }

@@ -159,12 +159,12 @@ extern bool zrowchange_pick(RowChange *u);
 extern void zrowchange_reserve(RowChange *u);
 
 /*
- * Keeps the old row, and the new one if it has taken the old one's place, for
- * the server, which will fetch them for a trigger's event (HANDLE-8 in mvcc/).
- * ptr is the record of the change that has just been made; the page is still
+ * Notes the change that has just been made, by the record ptr, with the old
+ * row, and the new one if it has taken the old one's place (in_place): the
+ * server will fetch them for a trigger (zlevel_note_change). The page is still
  * locked.
  */
-extern void zrowchange_keep_rows(const RowChange *u, UndoPtr ptr, bool in_place);
+extern void zrowchange_note(const RowChange *u, UndoPtr ptr, bool in_place, bool event);
 
 /* ---- writing the change (dml/zrowwrite.c) ---- */
 

@@ -371,10 +371,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		ptr = update_row(&u, slot, update_indexes);
 		zlevel_forget_locked(rel, &u.tid);
 		if (new.event || fetches_old_row(rel))
-		{
-			zlevel_note_change(rel, &u.tid, ptr, new.event);
-			zrowchange_keep_rows(&u, ptr, ItemPointerEquals(&slot->tts_tid, &u.tid));
-		}
+			zrowchange_note(&u, ptr, ItemPointerEquals(&slot->tts_tid, &u.tid), new.event);
 		LockBuffer(u.buf, BUFFER_LOCK_UNLOCK);
 	}
 	zrowchange_end(&u);

@@ -45,19 +45,11 @@
 #include "mvcc/zhandle.h"
 #include "mvcc/zlevel.h"
 #include "mvcc/zown.h"
-#include "mvcc/zread.h"
 #include "mvcc/zwalk.h"
 #include "nodes/execnodes.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
-#include "utils/memutils.h"
 #include "utils/rel.h"
-
-/*
- * A walk over our own versions of a row keeps a checkpoint after this many
- * steps.
- */
-#define CHECKPOINT_STEPS 100
 
 /* In shared memory: how often ANY-5 has applied since the server started. */
 typedef struct Unclear
@@ -182,66 +174,6 @@ walk_newest(ZWalk *walk, ZAccept *accept, ZVersion *version)
 }
 
 /*
- * Walks to our own record change, and sets *met to whether it was found; the
- * version that it made is then in hand. All records of the row above it are
- * ours too, since nobody else can change the row before our transaction ends;
- * records of other rows are passed without being read. Returns false if the
- * page must be copied again.
- */
-static bool
-walk_to_change(ZWalk *walk, ZAccept *accept, UndoPtr change, bool *met)
-{
-	int			s = ZH_SLOT(walk->header);
-	const ZChainEntry *entries;
-	const char *row;
-	uint32		n,
-				at;
-	uint32		steps = 0;
-	int			len;
-
-	*met = false;
-	if (!zslots_has(walk->slots, walk->rel, walk->block, s))
-		return true;
-	entries = zown_chain(walk->rel->rd_locator.relNumber, walk->block, walk->slots->s[s].ptr, &n);
-	if (!zown_chain_find(change, &at))
-		return true;
-	n = zown_chain_newest(walk->off);
-	row = zown_checkpoint(walk->off, &at, &len);
-	if (row != NULL)
-	{
-		n = at + 1;
-		memcpy(walk->row, row, len);
-		walk->len = len;
-		walk->has_bytes = true;
-		walk->header = zheader_get(row);
-	}
-	while (n > 0 && walk->exists)
-	{
-		ZWalkResult found;
-
-		n--;
-		if (walk->off < entries[n].first || walk->off > entries[n].last)
-			continue;
-		if (++steps % CHECKPOINT_STEPS == 0 && walk->has_bytes)
-			zown_keep_checkpoint(walk->off, n, walk->row, walk->len);
-		walk->entered[s] = true;
-		walk->next[s] = entries[n].ptr;
-		found = zwalk_find_author(walk, accept);
-		if (found == ZWALK_RETRY)
-			return false;
-		if (found != ZWALK_AUTHOR || ZH_SLOT(walk->header) != s)
-			return true;
-		if (walk->rec_ptr == change)
-		{
-			*met = true;
-			return true;
-		}
-		zwalk_step_back(walk);
-	}
-	return true;
-}
-
-/*
  * Begins a walk over the versions of the row at off; tries counts the attempts
  * from 0. buf is pinned and not locked. Returns false if there is no row.
  * Raises ERRCODE_DATA_CORRUPTED for a damaged item, and when there have been
@@ -309,36 +241,6 @@ fetch_newest(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVer
 	}
 }
 
-/*
- * Walks to the version that change made of the row, which is in hand on
- * return. Returns false if the record is not in the row's chain. buf is pinned
- * and not locked.
- */
-static bool
-find_change(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, UndoPtr change)
-{
-	ZAccept		accept;
-	bool		met = false;
-
-	Assert(change != InvalidUndoPtr);
-	for (int tries = 0; begin_walk(copy, rel, buf, off, tries); tries++)
-	{
-		zaccept_init(&accept, ZACCEPT_NONE, NULL, copy->slots.oldest);
-		if (walk_to_change(&copy->walk, &accept, change, &met))
-			break;
-	}
-	return met;
-}
-
-/* Fetches the version before the change that find_change has met. */
-static void
-version_before(ZWalk *walk, ZVersion *version)
-{
-	Assert(walk->at_author && zxid_is_ours(walk->rec.xid)); /* HANDLE-1 */
-	zwalk_step_back(walk);
-	zversion_from_walk(version, walk, true);
-}
-
 #ifdef USE_ASSERT_CHECKING
 /* Returns whether two rows are the same but for their slots and locks. */
 static bool
@@ -348,61 +250,57 @@ is_same_row(const char *a, int alen, const char *b, int blen)
 		memcmp(a + ZTUPLE_HEADER_SIZE, b + ZTUPLE_HEADER_SIZE, alen - ZTUPLE_HEADER_SIZE) == 0;
 }
 
-/* Returns whether a walk finds the change of the handle, and its rows. */
+/* walk_agrees gives up after this many versions. */
+#define MANY_VERSIONS 50
+
+/*
+ * Returns whether a walk over our own versions of the row finds the change of
+ * the handle, and these rows; true, too, if there are many newer versions.
+ */
 static bool
-walk_agrees(const ZHandle *handle, Relation rel)
+walk_agrees(const ZHandle *handle, const ZVersion *old, Relation rel)
 {
-	const ZChangedRow *rows = handle->rows;
+	const ZVersion *new = zhandle_kept_new();
 	Buffer		buf = ReadBuffer(rel, handle->block);
 	ZCopyWalk	copy;
-	const ZWalk *walk = &copy.walk;
-	bool		agrees = find_change(&copy, rel, buf, handle->off, handle->change);
+	ZWalk	   *walk = &copy.walk;
+	ZAccept		accept;
+	ZWalkResult found = ZWALK_RETRY;
+	int			steps = 0;
 
+	for (int tries = 0; found == ZWALK_RETRY && begin_walk(&copy, rel, buf, handle->off, tries);
+		 tries++)
+	{
+		zaccept_init(&accept, ZACCEPT_NONE, NULL, copy.slots.oldest);
+		do
+			found = zwalk_next(walk, &accept);
+		while (found == ZWALK_AUTHOR && walk->rec_ptr != handle->change &&
+			   ++steps < MANY_VERSIONS);
+	}
 	ReleaseBuffer(buf);
-	if (!agrees || walk->rec.xid != rows->xid || walk->rec.cid != rows->cid ||
-		(walk->rec.type == ZUR_UPDATE) != (rows->newlen > 0) ||
-		(rows->newlen > 0 && !is_same_row(walk->row, walk->len, rows->new, rows->newlen)))
+	if (steps >= MANY_VERSIONS)
+		return true;
+	if (found != ZWALK_AUTHOR || (walk->rec.type == ZUR_UPDATE) != (new != NULL) ||
+		(new != NULL && (new->xmin != walk->rec.xid || new->cmin != walk->rec.cid ||
+						 !is_same_row(walk->row, walk->len, new->row, new->len))))
 		return false;
-	zwalk_step_back(&copy.walk);
-	return is_same_row(walk->row, walk->len, rows->old, rows->oldlen);
+	zwalk_step_back(walk);
+	return is_same_row(walk->row, walk->len, old->row, old->len);
 }
 #endif
 
-/*
- * zany_fetch_by_handle: See zany.h. Takes the old version from memory
- * (HANDLE-8), or finds it by one step back from the change. The new version of
- * an in-place update is in memory, too, or in hand just before that step: it
- * is kept for the fetch of the event's new row, which follows (HANDLE-3).
- */
+/* zany_fetch_by_handle: See zany.h. */
 void
 zany_fetch_by_handle(Relation rel, ItemPointer tid, ZVersion *version, ItemPointer real)
 {
 	const ZHandle *handle = zhandle_find(RelationGetRelid(rel), tid);
-	ZCopyWalk	copy;
-	Buffer		buf;
 
 	version->found = false;
 	if (handle == NULL)
 		return;
 	ItemPointerSet(real, handle->block, handle->off);
-	if (handle->rows != NULL)
-	{
-		Assert(walk_agrees(handle, rel));	/* HANDLE-8 */
-		zhandle_old_version(handle->rows, version);
-		zhandle_keep_new_row(handle);
-		return;
-	}
-	buf = zread_page(rel, handle->block);
-	if (find_change(&copy, rel, buf, handle->off, handle->change))
-	{
-		if (copy.walk.rec.type == ZUR_UPDATE)
-		{
-			zversion_from_walk(version, &copy.walk, true);
-			zhandle_keep_new(handle, version);
-		}
-		version_before(&copy.walk, version);
-	}
-	ReleaseBuffer(buf);
+	zhandle_fetch(handle, version);
+	Assert(walk_agrees(handle, version, rel));	/* HANDLE-1 */
 }
 
 const ZVersion *
@@ -629,17 +527,16 @@ fetch_without_level(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *s
 {
 	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
 	ZLevel	   *level = zlevel_current();
-	ZCopyWalk	copy;
+	const ZChangedRow *rows = zlevel_changed(level, rel, tid);
 	AnyResult	result;
 
 	Assert(level->estate == NULL);
-	if (level->change != InvalidUndoPtr && level->reloid == RelationGetRelid(rel) &&
-		ItemPointerEquals(&level->tid, tid) && find_change(&copy, rel, buf, off, level->change))
+	if (rows != NULL)
 	{
-		version_before(&copy.walk, version);
-		if (version->found && level->event)
-			zhandle_make(rel, BufferGetBlockNumber(buf), off, level->change, &version->handle);
-		level->change = InvalidUndoPtr;
+		zhandle_old_version(rows, version);
+		if (level->event)
+			zhandle_make(rel, BufferGetBlockNumber(buf), off, rows, &version->handle);
+		level->changed.change = InvalidUndoPtr;
 		return;					/* ANY-1b */
 	}
 	fetch_any(rel, buf, off, InvalidCommandId, true, version, &result);
@@ -663,24 +560,23 @@ walk_finds(const ZChangedRow *rows, Relation rel, Buffer buf, OffsetNumber off, 
 #endif
 
 /*
- * Fetches the old row of the level's last change for a trigger, if it was kept
- * (HANDLE-8), with a handle. Returns whether it has.
+ * Fetches the old row of the level's last change for a trigger, with a handle
+ * (HANDLE-1), if it is the row at tid. Returns whether it has.
  */
 static bool
 fetch_kept_old(Relation rel, Buffer buf, ItemPointer tid, ZLevel *level, ZVersion *version)
 {
-	const ZChangedRow *rows = zhandle_kept_rows(level->change);
+	const ZChangedRow *rows = zlevel_changed(level, rel, tid);
 
 	Assert(level->estate != NULL);
-	if (rows == NULL || level->reloid != RelationGetRelid(rel) ||
-		!ItemPointerEquals(&level->tid, tid))
+	if (rows == NULL)
 		return false;
 	Assert(walk_finds(rows, rel, buf, ItemPointerGetOffsetNumber(tid),
-					  level->estate->es_output_cid));	/* HANDLE-8 */
+					  level->estate->es_output_cid));	/* HANDLE-1 */
 	zhandle_old_version(rows, version);
 	version->xmax = rows->xid;
-	zhandle_make(rel, ItemPointerGetBlockNumber(tid), ItemPointerGetOffsetNumber(tid),
-				 level->change, &version->handle);
+	zhandle_make(rel, ItemPointerGetBlockNumber(tid), ItemPointerGetOffsetNumber(tid), rows,
+				 &version->handle);
 	return true;
 }
 
@@ -756,12 +652,7 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, boo
 	{
 		fetch_any(rel, buf, off, limit, false, version, &result);
 		if (result.skipped)
-		{
-			if (version->found && result.change != InvalidUndoPtr &&
-				result.change == level->change && use == SLOT_TRIGGER_OLD)
-				zhandle_make(rel, BufferGetBlockNumber(buf), off, result.change, &version->handle);
 			return;				/* ANY-1 */
-		}
 		if (locked)
 			return;				/* ANY-2: no other transaction can have
 								 * changed the row since */

@@ -3,24 +3,39 @@
  * events.
  *
  * Owns the array of handles of this backend's transaction, the rows of the
- * changes that they name, as far as they fit into work_mem, and the new version
- * that belongs to the event whose old one was fetched last. Called by zany.c
- * and zvis.c, by dml/ (rows), and by hooks.c at the ends of statements,
+ * changes that they name (zspill.c has the bytes), and the new version that
+ * belongs to the event whose old one was fetched last. Called by zany.c and
+ * zvis.c, and by hooks.c when queries begin and at the ends of queries,
  * subtransactions and transactions. Nothing here is shared or outlives the
- * transaction. No locks, no crash points. Invariants HANDLE-1, -3, -7 and -8 in
+ * transaction. No locks, no crash points. Invariants HANDLE-1, -3 and -7 in
  * mvcc/README.md.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_trigger.h"
 #include "commands/trigger.h"
 #include "common/zundo.h"
-#include "miscadmin.h"
 #include "mvcc/zhandle.h"
+#include "mvcc/zspill.h"
+#include "nodes/execnodes.h"
+#include "replication/logicalworker.h"
+#include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
 #define FIRST_CAPACITY 64
+
+/* What is stored of a ZChangedRow, followed by the old and the new row. */
+#define STORED_SIZE (offsetof(ZChangedRow, newlen) + sizeof(uint32))
+
+/* A query whose triggers have not fired yet. */
+typedef struct PendingQuery
+{
+	const EState *estate;
+	uint32		nbefore;		/* nhandles when it began */
+	SubTransactionId subid;		/* in which it began */
+} PendingQuery;
 
 /* A new version kept for the fetch that follows. */
 typedef struct KeptVersion
@@ -39,85 +54,57 @@ typedef struct MyHandles
 	uint32		capacity;
 	uint32		nlasting;		/* handles below this index may belong to
 								 * deferred events (HANDLE-7) */
-	uint32		nbefore;		/* nhandles when the statement began */
-	const void *statement;		/* the query that began last without running
-								 * within another one */
+	uint64		end;			/* the place behind the last handle's rows */
+	PendingQuery *queries;		/* each within the one before; in
+								 * TopTransactionContext */
+	uint32		nqueries;
+	uint32		queries_capacity;
 	KeptVersion kept;
-	ZChangedRow last;			/* of the last change; bytes are in last_bytes */
-	char		last_bytes[2 * BLCKSZ];
-	MemoryContext rows_memory;	/* of the handles' rows, in
-								 * TopTransactionContext; NULL: none yet */
-	Size		rows_size;		/* what they take there */
 } MyHandles;
 
 static MyHandles my;
 
+/*
+ * Returns the array, in TopTransactionContext, with space for one more element
+ * than n.
+ */
+static void *
+make_space(void *array, uint32 n, uint32 *capacity, Size element)
+{
+	Assert(n <= *capacity);
+	if (n < *capacity)
+		return array;
+	if (array == NULL)
+	{
+		array = MemoryContextAlloc(TopTransactionContext, FIRST_CAPACITY * element);
+		*capacity = FIRST_CAPACITY;
+		return array;
+	}
+	if (*capacity > PG_UINT32_MAX / 2 - 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("too many trigger events for zheap tables in one transaction")));
+	array = repalloc_huge(array, (Size) *capacity * 2 * element);
+	*capacity *= 2;
+	return array;
+}
+
 /* ---- the rows of changes ---- */
 
-/*
- * zhandle_keep_rows: See zhandle.h. The change is known by its pointer, which
- * no other record of this transaction has; so nothing has to be forgotten
- * before the transaction ends.
- */
-void
-zhandle_keep_rows(const ZChangedRow *rows)
+/* Stores the rows behind those of the last handle, and returns their end. */
+static uint64
+store_rows(const ZChangedRow *rows)
 {
-	Assert(rows->change != InvalidUndoPtr);
-	Assert(rows->oldlen > 0 && rows->oldlen <= BLCKSZ && rows->newlen <= BLCKSZ);
-	my.last = *rows;
-	my.last.old = my.last_bytes;
-	my.last.new = my.last_bytes + rows->oldlen;
-	memcpy(my.last_bytes, rows->old, rows->oldlen);
-	if (rows->newlen > 0)
-		memcpy(my.last_bytes + rows->oldlen, rows->new, rows->newlen);
+	uint64		end = zspill_write(my.end, rows, STORED_SIZE);
+
+	end = zspill_write(end, rows->old, rows->oldlen);
+	return zspill_write(end, rows->new, rows->newlen);
 }
 
-const ZChangedRow *
-zhandle_kept_rows(UndoPtr change)
-{
-	return change != InvalidUndoPtr && my.last.change == change ? &my.last : NULL;
-}
-
-/* Returns what a copy of the rows takes. */
-static inline Size
-rows_size(const ZChangedRow *rows)
-{
-	return sizeof(ZChangedRow) + rows->oldlen + rows->newlen;
-}
-
-/*
- * Returns a copy of the rows that are kept, if they are of this change; NULL
- * also if the copies of this transaction would take more than work_mem, or
- * there is no memory.
- */
-static const ZChangedRow *
-copy_rows(UndoPtr change)
-{
-	Size		size = rows_size(&my.last);
-	ZChangedRow *rows;
-
-	if (my.last.change != change || my.rows_size + size > work_mem * (Size) 1024)
-		return NULL;
-	if (my.rows_memory == NULL)
-		my.rows_memory = AllocSetContextCreate(TopTransactionContext,
-											   "zundo rows of trigger events",
-											   ALLOCSET_DEFAULT_SIZES);
-	rows = MemoryContextAllocExtended(my.rows_memory, size, MCXT_ALLOC_NO_OOM);
-	if (rows == NULL)
-		return NULL;
-	my.rows_size += size;
-	*rows = my.last;
-	rows->old = (char *) (rows + 1);
-	rows->new = rows->old + rows->oldlen;
-	memcpy(rows + 1, my.last_bytes, my.last.oldlen + my.last.newlen);
-	return rows;
-}
-
-/* Makes *version a version with these bytes, whose author is not known. */
+/* Makes *version one of a row of len bytes, whose author is not known. */
 static void
-row_version(const char *row, uint32 len, ZVersion *version)
+init_version(ZVersion *version, uint32 len)
 {
-	memcpy(version->buf, row, len);
 	version->row = version->buf;
 	version->len = len;
 	version->found = true;
@@ -132,57 +119,99 @@ row_version(const char *row, uint32 len, ZVersion *version)
 void
 zhandle_old_version(const ZChangedRow *rows, ZVersion *version)
 {
-	row_version(rows->old, rows->oldlen, version);
+	init_version(version, rows->oldlen);
+	memcpy(version->buf, rows->old, rows->oldlen);
 	version->chain_xid = rows->chain_xid;
 	version->chain = rows->chain;
 }
 
-/* ---- handles ---- */
-
 /*
- * Makes space for one more handle. Raises ERRCODE_PROGRAM_LIMIT_EXCEEDED if
- * their number would not fit a block number.
+ * zhandle_fetch: See zhandle.h. The author of the new row is the change. What
+ * is read is compared with the handle: a fault must not become another row.
  */
-static void
-make_space(void)
+void
+zhandle_fetch(const ZHandle *handle, ZVersion *version)
 {
-	Assert(my.nhandles <= my.capacity);
-	if (my.nhandles < my.capacity)
-		return;
-	if (my.handles == NULL)
-	{
-		my.handles = MemoryContextAlloc(TopTransactionContext, FIRST_CAPACITY * sizeof(ZHandle));
-		my.capacity = FIRST_CAPACITY;
-		return;
-	}
-	if (my.capacity > PG_UINT32_MAX / 2 - 1)
+	const uint32 n = handle - my.handles;
+	uint64		end = n + 1 < my.nhandles ? my.handles[n + 1].place : my.end;
+	ZChangedRow rows;
+
+	my.kept.valid = false;
+	Assert(n < my.nhandles && end - handle->place > STORED_SIZE);
+	zspill_read(handle->place, &rows, STORED_SIZE);
+	if (rows.change != handle->change ||
+		rows.oldlen < ZTUPLE_HEADER_SIZE || rows.oldlen > BLCKSZ || rows.newlen > BLCKSZ ||
+		handle->place + STORED_SIZE + rows.oldlen + rows.newlen != end)
 		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("too many trigger events for zheap tables in one transaction")));
-	my.handles = repalloc_huge(my.handles, (Size) my.capacity * 2 * sizeof(ZHandle));
-	my.capacity *= 2;
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("rows of a trigger event for row (%u,%u) of the relation with OID %u "
+						"are damaged",
+						handle->block, handle->off, handle->reloid)));
+	init_version(version, rows.oldlen);
+	zspill_read(handle->place + STORED_SIZE, version->buf, rows.oldlen);
+	version->chain_xid = rows.chain_xid;
+	version->chain = rows.chain;
+	if (rows.newlen == 0)
+		return;
+	my.kept.reloid = handle->reloid;
+	ItemPointerSet(&my.kept.tid, handle->block, handle->off);
+	init_version(&my.kept.version, rows.newlen);
+	zspill_read(handle->place + STORED_SIZE + rows.oldlen, my.kept.version.buf, rows.newlen);
+	my.kept.version.author_known = true;
+	my.kept.version.xmin = rows.xid;
+	my.kept.version.cmin = rows.cid;
+	my.kept.version.author = rows.change;
+	my.kept.valid = true;
+}
+
+const ZVersion *
+zhandle_kept_new(void)
+{
+	return my.kept.valid ? &my.kept.version : NULL;
 }
 
 /*
- * Cuts the array off behind the first n handles, and frees the rows of the
- * others.
+ * zhandle_take_new: See zhandle.h. Called for every fetch of a row version,
+ * and mostly there is none.
  */
+const ZVersion *
+zhandle_take_new(Relation rel, const ItemPointerData *tid)
+{
+	if (likely(!my.kept.valid))
+		return NULL;
+	my.kept.valid = false;
+	if (my.kept.reloid != RelationGetRelid(rel) ||
+		ItemPointerCompare(&my.kept.tid, unconstify(ItemPointerData *, tid)) != 0)
+		return NULL;
+	return &my.kept.version;
+}
+
+/* ---- handles ---- */
+
+/* Forgets the handles behind the first n, and their rows. */
 static void
 cut_to(uint32 n)
 {
-	if (n == 0 && my.rows_memory != NULL)
-	{
-		MemoryContextReset(my.rows_memory);
-		my.rows_size = 0;
-	}
-	for (uint32 i = n; i < my.nhandles && my.rows_size > 0; i++)
-		if (my.handles[i].rows != NULL)
-		{
-			Assert(my.rows_size >= rows_size(my.handles[i].rows));
-			my.rows_size -= rows_size(my.handles[i].rows);
-			pfree(unconstify(ZChangedRow *, my.handles[i].rows));
-		}
+	if (n >= my.nhandles)
+		return;
+	my.end = my.handles[n].place;
 	my.nhandles = n;
+	my.nlasting = Min(my.nlasting, n);
+	zspill_cut(my.end);
+}
+
+/*
+ * Forgets the handles that subtransaction subid and those within it have made.
+ * The ids only grow, so these handles are at the end.
+ */
+static void
+forget_since(SubTransactionId subid)
+{
+	uint32		n = my.nhandles;
+
+	while (n > 0 && my.handles[n - 1].subid >= subid)
+		n--;
+	cut_to(n);
 }
 
 /*
@@ -204,30 +233,71 @@ may_be_deferred(Relation rel)
 }
 
 /*
+ * Returns whether session_replication_role lets a trigger of this table fire,
+ * as may_be_deferred understands "of this table". In an apply worker mostly
+ * none does.
+ */
+static bool
+may_fire(Relation rel)
+{
+	const TriggerDesc *desc = rel->trigdesc;
+
+	if (likely(SessionReplicationRole != SESSION_REPLICATION_ROLE_REPLICA) ||
+		desc == NULL || rel->rd_rel->relispartition)
+		return true;
+	for (int i = 0; i < desc->numtriggers; i++)
+	{
+		const Trigger *trigger = &desc->triggers[i];
+
+		if (TRIGGER_FOR_ROW(trigger->tgtype) && TRIGGER_FOR_AFTER(trigger->tgtype) &&
+			(trigger->tgenabled == TRIGGER_FIRES_ALWAYS ||
+			 trigger->tgenabled == TRIGGER_FIRES_ON_REPLICA))
+			return true;
+	}
+	return false;
+}
+
+/* Returns whether a trigger function runs. */
+static bool
+in_trigger(void)
+{
+	return DatumGetInt32(DirectFunctionCall1(pg_trigger_depth, (Datum) 0)) > 0;
+}
+
+/*
  * zhandle_make: See zhandle.h. A second call for the same change returns the
  * same handle: the server asks twice for the old row when an update moves it
- * to another partition.
+ * to another partition. An apply worker fires the triggers of each change
+ * before it makes the next one, but executes no query.
  */
 void
-zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, UndoPtr change, ItemPointer tid)
+zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, const ZChangedRow *rows,
+			 ItemPointer tid)
 {
-	ZHandle    *handle;
 	SubTransactionId subid = GetCurrentSubTransactionId();
 
-	Assert(change != InvalidUndoPtr && off >= FirstOffsetNumber && off <= ZHEAP_MAX_OFFSET);
-	if (my.nhandles == 0 || my.handles[my.nhandles - 1].change != change ||
+	Assert(rows->change != InvalidUndoPtr);
+	Assert(off >= FirstOffsetNumber && off <= ZHEAP_MAX_OFFSET);
+	if (!may_fire(rel))
+		return;
+	if (my.nhandles == 0 || my.handles[my.nhandles - 1].change != rows->change ||
 		my.handles[my.nhandles - 1].subid != subid)
 	{
-		const ZChangedRow *rows = copy_rows(change);
+		ZHandle    *handle;
+		uint64		end;
 
-		make_space();
+		if (my.nqueries == 0 && IsLogicalWorker() && !in_trigger())
+			cut_to(my.nlasting);
+		my.handles = make_space(my.handles, my.nhandles, &my.capacity, sizeof(ZHandle));
+		end = store_rows(rows);
 		handle = &my.handles[my.nhandles++];
-		handle->change = change;
-		handle->rows = rows;
+		handle->change = rows->change;
+		handle->place = my.end;
 		handle->reloid = RelationGetRelid(rel);
 		handle->block = block;
 		handle->off = off;
 		handle->subid = subid;
+		my.end = end;
 	}
 	if (may_be_deferred(rel))
 		my.nlasting = my.nhandles;
@@ -250,95 +320,53 @@ zhandle_find(Oid reloid, const ItemPointerData *tid)
 	return &my.handles[n];
 }
 
-/*
- * zhandle_keep_new: See zhandle.h. Copies only the row's bytes, not the whole
- * buffer of the version.
- */
+/* ---- when the events have fired ---- */
+
 void
-zhandle_keep_new(const ZHandle *handle, const ZVersion *version)
+zhandle_query_begin(const EState *estate)
 {
-	Assert(version->found && version->len <= BLCKSZ);
-	my.kept.valid = true;
-	my.kept.reloid = handle->reloid;
-	ItemPointerSet(&my.kept.tid, handle->block, handle->off);
-	memcpy(&my.kept.version, version, offsetof(ZVersion, buf));
-	memcpy(my.kept.version.buf, version->row, version->len);
-	my.kept.version.row = my.kept.version.buf;
+	PendingQuery *query;
+
+	my.queries = make_space(my.queries, my.nqueries, &my.queries_capacity, sizeof(PendingQuery));
+	query = &my.queries[my.nqueries++];
+	query->estate = estate;
+	query->nbefore = my.nhandles;
+	query->subid = GetCurrentSubTransactionId();
 }
 
 /*
- * zhandle_keep_new_row: See zhandle.h. The author is known: it is the change.
+ * zhandle_query_end: See zhandle.h. Cuts the array off. Handles up to the last
+ * one whose event can be deferred stay. The server ends a query after those
+ * that began later.
  */
 void
-zhandle_keep_new_row(const ZHandle *handle)
-{
-	const ZChangedRow *rows = handle->rows;
-
-	Assert(rows != NULL && rows->change == handle->change);
-	if (rows->newlen == 0)
-		return;
-	my.kept.valid = true;
-	my.kept.reloid = handle->reloid;
-	ItemPointerSet(&my.kept.tid, handle->block, handle->off);
-	row_version(rows->new, rows->newlen, &my.kept.version);
-	my.kept.version.author_known = true;
-	my.kept.version.xmin = rows->xid;
-	my.kept.version.cmin = rows->cid;
-	my.kept.version.author = rows->change;
-}
-
-/*
- * zhandle_take_new: See zhandle.h. Called for every fetch of a row version,
- * and mostly there is none.
- */
-const ZVersion *
-zhandle_take_new(Relation rel, const ItemPointerData *tid)
-{
-	if (likely(!my.kept.valid))
-		return NULL;
-	my.kept.valid = false;
-	if (my.kept.reloid != RelationGetRelid(rel) ||
-		ItemPointerCompare(&my.kept.tid, unconstify(ItemPointerData *, tid)) != 0)
-		return NULL;
-	return &my.kept.version;
-}
-
-void
-zhandle_statement_begin(const QueryDesc *query)
-{
-	my.statement = query;
-	my.nbefore = my.nhandles;
-}
-
-/*
- * zhandle_statement_end: See zhandle.h. Cuts the array off. Two kinds of
- * handles stay: those of earlier statements, and all up to the last one whose
- * event can be deferred.
- */
-void
-zhandle_statement_end(const QueryDesc *query)
+zhandle_query_end(const EState *estate)
 {
 	Assert(my.nlasting <= my.nhandles); /* HANDLE-7 */
-	if (query != my.statement)
+	if (my.nqueries == 0 || my.queries[my.nqueries - 1].estate != estate)
 		return;
-	my.statement = NULL;
-	cut_to(Min(my.nhandles, Max(my.nlasting, my.nbefore)));
+	my.nqueries--;
+	cut_to(Max(my.nlasting, my.queries[my.nqueries].nbefore));
 }
 
 /*
- * zhandle_at_subxact_abort: See zhandle.h. Cuts the array off. Subtransaction
- * ids only grow, so the handles of mySubid and its children are at the end
- * (HANDLE-7).
+ * zhandle_all_fired: See zhandle.h. Does nothing if a query or a trigger
+ * function runs: immediate events may be queued then.
  */
+void
+zhandle_all_fired(void)
+{
+	if (my.nqueries == 0 && !in_trigger())
+		forget_since(GetCurrentSubTransactionId());
+}
+
+/* zhandle_at_subxact_abort: See zhandle.h. */
 void
 zhandle_at_subxact_abort(SubTransactionId mySubid)
 {
-	uint32		n = my.nhandles;
-
-	while (n > 0 && my.handles[n - 1].subid >= mySubid)
-		n--;
-	cut_to(n);
-	my.nlasting = Min(my.nlasting, my.nhandles);
+	while (my.nqueries > 0 && my.queries[my.nqueries - 1].subid >= mySubid)
+		my.nqueries--;
+	forget_since(mySubid);
 	my.kept.valid = false;
 }
 
@@ -346,11 +374,12 @@ zhandle_at_subxact_abort(SubTransactionId mySubid)
 void
 zhandle_at_xact_end(void)
 {
-	/* array and rows live in the transaction's memory and are freed with it */
+	/* the arrays live in the transaction's memory and are freed with it */
 	my.handles = NULL;
+	my.queries = NULL;
 	my.nhandles = my.capacity = my.nlasting = 0;
+	my.nqueries = my.queries_capacity = 0;
+	my.end = 0;
 	my.kept.valid = false;
-	my.last.change = InvalidUndoPtr;
-	my.rows_memory = NULL;
-	my.rows_size = 0;
+	zspill_at_xact_end();
 }

@@ -8,34 +8,20 @@
  * our own transaction), and means the version before that change. The new
  * row's TID in the same event stays the TID of the row; the server fetches
  * that row right after the old one. mvcc/README.md has the rules HANDLE-1,
- * -3, -7 and -8.
+ * -3 and -7.
  */
 #ifndef ZUNDO_ZHANDLE_H
 #define ZUNDO_ZHANDLE_H
 
 #include "executor/execdesc.h"
+#include "mvcc/zlevel.h"
 #include "mvcc/zvis.h"
-
-/* A row before and after one of our own changes, in memory. */
-typedef struct ZChangedRow
-{
-	UndoPtr		change;			/* the record of the update or delete */
-	ZXid		xid;			/* of the change */
-	CommandId	cid;
-	ZXid		chain_xid;		/* where the search for the author of the old
-								 * row begins, as in ZVersion */
-	UndoPtr		chain;
-	const char *old;
-	const char *new;
-	uint32		oldlen;
-	uint32		newlen;			/* 0: the row was not updated in place */
-} ZChangedRow;
 
 /* What a handle names. */
 typedef struct ZHandle
 {
 	UndoPtr		change;			/* the record of the update or delete */
-	const ZChangedRow *rows;	/* of that change; NULL: to be found by a walk */
+	uint64		place;			/* of the rows (mvcc/zspill.h) */
 	Oid			reloid;
 	BlockNumber block;
 	OffsetNumber off;
@@ -55,35 +41,17 @@ zhandle_is(const ItemPointerData *tid)
 	return unlikely(ItemPointerGetOffsetNumberNoCheck(tid) == ZHANDLE_OFFSET);
 }
 
-/*
- * zhandle_keep_rows: keeps copies of the rows of our last change for which an
- * event may be queued, until the next such change. zhandle_kept_rows: returns
- * them, or NULL if they are of another change than this one (HANDLE-8).
- */
-extern void zhandle_keep_rows(const ZChangedRow *rows);
-extern const ZChangedRow *zhandle_kept_rows(UndoPtr change);
-
 /* zhandle_old_version: makes *version the row before the change. */
 extern void zhandle_old_version(const ZChangedRow *rows, ZVersion *version);
 
 /*
- * zhandle_make: sets *tid to the handle for our own change of the row at
- * (block, off), and remembers the rows that are kept for the change, if memory
- * allows. Raises ERRCODE_PROGRAM_LIMIT_EXCEEDED if the transaction has too many
- * handles, and an error if memory is short.
+ * zhandle_make: sets *tid to a handle for our own change of the row at (block,
+ * off), and keeps copies of its rows. Leaves *tid alone if no trigger of the
+ * table fires in this session. Raises ERRCODE_PROGRAM_LIMIT_EXCEEDED if the
+ * transaction has too many handles, and the errors of a temporary file.
  */
-extern void zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, UndoPtr change,
-						 ItemPointer tid);
-
-/*
- * zhandle_statement_begin: notes that query, which does not run within another
- * query, begins or continues to run. zhandle_statement_end: if no other such
- * query has run since, forgets the handles that were made for the events of
- * query, all of which have fired, unless their events can be deferred
- * (HANDLE-7).
- */
-extern void zhandle_statement_begin(const QueryDesc *query);
-extern void zhandle_statement_end(const QueryDesc *query);
+extern void zhandle_make(Relation rel, BlockNumber block, OffsetNumber off,
+						 const ZChangedRow *rows, ItemPointer tid);
 
 /*
  * zhandle_find: returns what the handle tid names, or NULL if it names nothing
@@ -92,31 +60,42 @@ extern void zhandle_statement_end(const QueryDesc *query);
  */
 extern const ZHandle *zhandle_find(Oid reloid, const ItemPointerData *tid);
 
-/* ---- the new version of an event, kept from the fetch of its old one ---- */
-
 /*
- * zhandle_keep_new: keeps a copy of version, which the change of handle made,
- * for the next fetch of its row.
+ * zhandle_fetch: makes *version the row before the change that the handle
+ * names, and keeps the row after it for zhandle_take_new, if the change was an
+ * update in place. Raises the errors of a temporary file, and
+ * ERRCODE_DATA_CORRUPTED if the rows are not those of this change.
+ *
+ * zhandle_kept_new: returns the version that is kept, or NULL.
+ *
+ * zhandle_take_new: returns it if it is one of the row at tid of rel, else
+ * NULL. Drops it in any case; the result is valid until another one is kept.
  */
-extern void zhandle_keep_new(const ZHandle *handle, const ZVersion *version);
-
-/*
- * zhandle_keep_new_row: does so with the row that the handle has in memory, if
- * the change was an update in place.
- */
-extern void zhandle_keep_new_row(const ZHandle *handle);
-
-/*
- * zhandle_take_new: returns the version kept if it is one of the row at tid of
- * rel, else NULL. Drops it in any case; the result is valid until another
- * version is kept.
- */
+extern void zhandle_fetch(const ZHandle *handle, ZVersion *version);
+extern const ZVersion *zhandle_kept_new(void);
 extern const ZVersion *zhandle_take_new(Relation rel, const ItemPointerData *tid);
+
+/*
+ * zhandle_query_begin: notes that a query has been started; its triggers, and
+ * those of the queries within it for which this is not called, fire when it
+ * ends. zhandle_query_end: forgets the handles that have been made since, all
+ * of whose events have fired, unless these can be deferred (HANDLE-7). Both are
+ * for queries without EXEC_FLAG_SKIP_TRIGGERS.
+ */
+extern void zhandle_query_begin(const EState *estate);
+extern void zhandle_query_end(const EState *estate);
+
+/*
+ * zhandle_all_fired: forgets handles after SET CONSTRAINTS ALL IMMEDIATE, which
+ * has fired all deferred events: those that this subtransaction has made. A
+ * rollback of it would bring the events before it back.
+ */
+extern void zhandle_all_fired(void);
 
 /*
  * zhandle_at_subxact_abort: forgets the handles that subtransaction mySubid
  * and those within it have made (HANDLE-7). zhandle_at_xact_end: forgets all
- * of them.
+ * of them. Raise no error.
  */
 extern void zhandle_at_subxact_abort(SubTransactionId mySubid);
 extern void zhandle_at_xact_end(void);

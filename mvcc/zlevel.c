@@ -12,9 +12,12 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "executor/executor.h"
 #include "mvcc/zlevel.h"
+#include "mvcc/zxid.h"
 #include "parser/parsetree.h"
+#include "port/pg_bitutils.h"
 #include "utils/memutils.h"
 
 /*
@@ -76,17 +79,9 @@ zlevel_pop(ZLevel *level)
 {
 	Assert(levels.current == level);
 	levels.current = level->outer;
+	if (level->bytes != NULL)
+		pfree(level->bytes);
 	return level->outer == &levels.none;
-}
-
-/* zlevel_outermost: See zlevel.h. */
-bool
-zlevel_outermost(void)
-{
-	for (const ZLevel *level = zlevel_current(); level != NULL; level = level->outer)
-		if (level->estate != NULL)
-			return false;
-	return true;
 }
 
 #if !ZC_TELLS_READ_ONLY
@@ -267,23 +262,60 @@ zlevel_found_by(Relation rel, const ItemPointerData *tid, CommandId cid)
 	return levels.found.cid;
 }
 
-/* zlevel_note_change: See zlevel.h. */
+/*
+ * zlevel_note_change: See zlevel.h. The memory outlives the transaction, as the
+ * level of a procedure does, and is used again for the level's next change.
+ */
 void
-zlevel_note_change(Relation rel, const ItemPointerData *tid, UndoPtr change, bool event)
+zlevel_note_change(Relation rel, const ItemPointerData *tid, const ZChangedRow *rows, bool event)
 {
 	ZLevel	   *level = zlevel_current();
+	uint32		size = rows->oldlen + rows->newlen;
 
-	Assert(change != InvalidUndoPtr);
-	level->change = change;
+	Assert(rows->change != InvalidUndoPtr);
+	Assert(rows->oldlen > 0 && rows->oldlen <= BLCKSZ && rows->newlen <= BLCKSZ);
+	level->changed.change = InvalidUndoPtr;
+	if (size > level->capacity)
+	{
+		uint32		capacity = pg_nextpower2_32(Max(size, 1024));
+
+		if (level->bytes != NULL)
+			pfree(level->bytes);
+		level->bytes = NULL;
+		level->capacity = 0;
+		level->bytes = MemoryContextAlloc(TopMemoryContext, capacity);
+		level->capacity = capacity;
+	}
+	memcpy(level->bytes, rows->old, rows->oldlen);
+	if (rows->newlen > 0)
+		memcpy(level->bytes + rows->oldlen, rows->new, rows->newlen);
+	level->changed = *rows;
+	level->changed.old = level->bytes;
+	level->changed.new = level->bytes + rows->oldlen;
 	level->event = event;
 	level->reloid = RelationGetRelid(rel);
 	level->tid = *tid;
+}
+
+/*
+ * zlevel_changed: See zlevel.h. The change may be one of a subtransaction that
+ * has been rolled back.
+ */
+const ZChangedRow *
+zlevel_changed(const ZLevel *level, Relation rel, const ItemPointerData *tid)
+{
+	if (level->changed.change == InvalidUndoPtr || level->reloid != RelationGetRelid(rel) ||
+		!ItemPointerEquals(unconstify(ItemPointerData *, &level->tid),
+						   unconstify(ItemPointerData *, tid)) ||
+		!TransactionIdIsCurrentTransactionId(zxid_to_xid(level->changed.xid)))
+		return NULL;
+	return &level->changed;
 }
 
 /* zlevel_at_xact_end: See zlevel.h. */
 void
 zlevel_at_xact_end(void)
 {
-	levels.none.change = InvalidUndoPtr;
+	levels.none.changed.change = InvalidUndoPtr;
 	levels.found.reloid = InvalidOid;
 }

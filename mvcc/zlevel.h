@@ -10,7 +10,25 @@
 
 #include "common/zundo.h"
 #include "executor/execdesc.h"
+#include "undo/undo.h"
 #include "utils/rel.h"
+
+/* A row before and after one of our own changes. */
+typedef struct ZChangedRow
+{
+	UndoPtr		change;			/* the record of the update or delete;
+								 * InvalidUndoPtr: there is none */
+	ZXid		xid;			/* of the change */
+	ZXid		chain_xid;		/* where the search for the author of the old
+								 * row begins, as in ZVersion */
+	UndoPtr		chain;
+	CommandId	cid;			/* of the change */
+	uint32		oldlen;
+	uint32		newlen;			/* 0: the row was not updated in place.
+								 * zhandle.c stores the members up to here */
+	const char *old;
+	const char *new;
+} ZChangedRow;
 
 /* One level. It lives on the C stack of the hook that pushes it. */
 typedef struct ZLevel
@@ -22,13 +40,15 @@ typedef struct ZLevel
 
 	/*
 	 * The last change of this level whose old row the server will fetch, and
-	 * the TID of that row.
+	 * the TID of that row. The rows are in bytes.
 	 */
-	UndoPtr		change;			/* InvalidUndoPtr = none */
+	ZChangedRow changed;
 	bool		event;			/* an AFTER trigger's event may be queued for
 								 * the change */
 	Oid			reloid;
 	ItemPointerData tid;
+	char	   *bytes;			/* NULL: no change yet */
+	uint32		capacity;		/* of bytes */
 
 	/* The row that this level has locked last. */
 	struct
@@ -56,14 +76,10 @@ typedef struct ZLevel
  *
  * zlevel_current: returns the innermost level; if there is none, one without
  * an EState that stands for the session. Never NULL.
- *
- * zlevel_outermost: returns whether no query is being executed: all levels, if
- * any, are those of utility commands.
  */
 extern void zlevel_push(ZLevel *level, const QueryDesc *query);
 extern bool zlevel_pop(ZLevel *level);
 extern ZLevel *zlevel_current(void);
-extern bool zlevel_outermost(void);
 
 /*
  * zlevel_reads_only: returns whether the query of the current level neither
@@ -106,9 +122,13 @@ extern bool zlevel_locked_last(Relation rel, const ItemPointerData *tid, ZXid xi
  * zlevel_found_by: returns the command that has found the row at tid which
  * command cid is to change: the one noted by zlevel_note_found, else cid.
  *
- * zlevel_note_change: notes that the current level has changed the row at tid
- * by the record at change, and that the server will ask for the old row.
- * event: it may also queue a trigger's event.
+ * zlevel_note_change: notes that the current level has changed the row at tid,
+ * and that the server will ask for the old row; keeps copies of both rows.
+ * event: the server may also queue a trigger's event.
+ *
+ * zlevel_changed: returns the rows of the change noted last in this level, if
+ * it was of the row at tid and has not been undone since; else NULL. Valid
+ * until the next change or the end of the level.
  */
 extern bool zlevel_has_locked(Relation rel, const ItemPointerData *tid);
 extern bool zlevel_is_locked(Relation rel, const ItemPointerData *tid, UndoPtr author);
@@ -116,8 +136,10 @@ extern void zlevel_note_locked(Relation rel, const ItemPointerData *tid, UndoPtr
 extern void zlevel_forget_locked(Relation rel, const ItemPointerData *tid);
 extern void zlevel_note_found(Relation rel, const ItemPointerData *tid, CommandId cid);
 extern CommandId zlevel_found_by(Relation rel, const ItemPointerData *tid, CommandId cid);
-extern void zlevel_note_change(Relation rel, const ItemPointerData *tid, UndoPtr change,
+extern void zlevel_note_change(Relation rel, const ItemPointerData *tid, const ZChangedRow *rows,
 							   bool event);
+extern const ZChangedRow *zlevel_changed(const ZLevel *level, Relation rel,
+										 const ItemPointerData *tid);
 
 /*
  * zlevel_at_xact_end: forgets the last change that was made outside of the

@@ -53,51 +53,6 @@ extern void zown_note_rewrite(void);
  */
 extern bool zown_accepts_older(RelFileNumber relnumber, BlockNumber block, CommandId command);
 
-/*
- * The list of our own records of one page, for finding a change without
- * reading all records above it.
- */
-
-/* One record of a chain: which rows it concerns. */
-typedef struct ZChainEntry
-{
-	UndoPtr		ptr;
-	OffsetNumber first;
-	OffsetNumber last;			/* first > last: none */
-} ZChainEntry;
-
-/*
- * zown_chain: returns our own records in the chain that begins at head, oldest
- * first, and sets *n to their number, which is 0 if the record at head is not
- * ours. Valid until the next call.
- */
-extern const ZChainEntry *zown_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head,
-									 uint32 *n);
-
-/*
- * zown_chain_newest: returns the place, counted from 1, of the newest record
- * about the row at off in the list that zown_chain has returned last; 0 if the
- * list has none. The list must have at least one record.
- */
-extern uint32 zown_chain_newest(OffsetNumber off);
-
-/*
- * zown_chain_find: sets *at to the place of change in the list that zown_chain
- * has returned last; returns false if it is not there.
- */
-extern bool zown_chain_find(UndoPtr change, uint32 *at);
-
-/*
- * Checkpoints are versions of rows of that page, kept at regular steps of a
- * long walk, so that the next walk need not begin at the newest version.
- * zown_checkpoint: returns the oldest checkpoint of the row at off that was
- * made by record *at of the list or by a later one, and sets *at to that
- * record's place; NULL if there is none. zown_keep_checkpoint: copies the
- * version at row, made by record at of the list.
- */
-extern const char *zown_checkpoint(OffsetNumber off, uint32 *at, int *len);
-extern void zown_keep_checkpoint(OffsetNumber off, uint32 at, const char *row, int len);
-
 /* zown_at_xact_end: forgets everything. */
 extern void zown_at_xact_end(void);
 

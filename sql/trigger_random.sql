@@ -3,7 +3,7 @@
 -- in nested subtransactions, half of which are rolled back.
 CREATE EXTENSION IF NOT EXISTS zundo;
 SET client_min_messages = warning;
--- the rows of a transaction's last events do not fit into memory (HANDLE-8)
+-- the rows of a transaction's last events do not fit into memory (HANDLE-1)
 SET work_mem = '64kB';
 CREATE TABLE h (id int PRIMARY KEY, n int, x text, k int, b int) USING heap;
 CREATE TABLE z (id int PRIMARY KEY, n int, x text, k int, b int) USING zheap;
