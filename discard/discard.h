@@ -2,7 +2,7 @@
  * discard/discard.h - discarding undo: the discard pass, the freeze limit, and
  * the launcher of the workers.
  *
- * Invariants, and the order of a pass: discard/README.md.
+ * The order of a pass: discard/README.md.
  */
 #ifndef ZUNDO_DISCARD_H
 #define ZUNDO_DISCARD_H

@@ -10,7 +10,7 @@
  * The mode that is remembered for a row is the strongest one that our
  * transaction holds on it by a record in its own chain or an inline lock. An
  * open LOCK record locks the rows that have its slot's lock tag (TAG-1 in
- * dml/README.md), so one search is needed for a page, not one for each row.
+ * zlocktag.c), so one search is needed for a page, not one for each row.
  *
  * Called by dml/ with the row's page locked. zheld_forget is also called by
  * hooks.c and vacuum/, without a page. The memory is the backend's own, and

@@ -42,8 +42,9 @@
  *		the head of its slot is an open record that the same (sub)transaction
  *		has made under the same command id, and the row's line pointer lies in
  *		its range. Then the record says of the row what a record of its own
- *		would say. Nothing lies above it in the chain, so the order of command
- *		ids (VIS-3) is that of the records.
+ *		would say: xid, command id, and that there is no older version. Nothing
+ *		lies above it in the chain, so the order of command ids (VIS-3) is that
+ *		of the records.
  *		(a) Any other record that is pushed on the chain in between ends this:
  *			a lock, another command's change, a change by a subtransaction.
  *			When that is undone the record is the head again, and covers

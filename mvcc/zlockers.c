@@ -37,8 +37,8 @@ zlockers_begin(ZLockScan *scan, const ZPageSlot *slot, ZXid oldest, RelFileNumbe
 /*
  * Reads the next record of the list. Returns false if there is none, or none
  * that matters: a record is discarded when all lockers that it names have
- * ended (UNDO-7b in undo/). Raises ERRCODE_DATA_CORRUPTED if the record is no
- * list of locks.
+ * ended (UNDO-7b in discard/). Raises ERRCODE_DATA_CORRUPTED if the record is
+ * no list of locks.
  */
 static bool
 next_record(ZLockScan *scan)

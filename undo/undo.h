@@ -2,7 +2,7 @@
  * undo/undo.h - the undo log of a database, as the rest of zundo may use it.
  *
  * The log is the relation zundo.undo_log of the current database, in shared
- * buffers. Layout, invariants and state machine: undo/README.md.
+ * buffers. Layout and states: undo/README.md; invariants: at the top of files.
  *
  * Lock order: index leaf -> table page -> overflow page -> undo page -> undo
  * map page -> undo meta page. Nothing here takes a table page lock.

@@ -10,7 +10,8 @@
  *		deletion, which nbtree writes, or ZWAL_MARK with ZMARK_ENTRIES_ALIVE. A
  *		mark may be on disk already. If it were removed without a WAL record,
  *		it could be back after a crash, although a transaction that has since
- *		given the row its key again found no mark to remove.
+ *		given the row its key again found no mark to remove. So at each place
+ *		in WAL, replay has no mark that the primary did not have there.
  */
 #include "postgres.h"
 
