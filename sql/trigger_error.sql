@@ -27,6 +27,7 @@ SET LOCAL zundo.fault = '';
 SET LOCAL temp_file_limit = '200kB';
 \set VERBOSITY sqlstate
 DO $$ BEGIN FOR i IN 1 .. 100 LOOP UPDATE t SET n = n + i; END LOOP; END $$;
+\set VERBOSITY default
 ROLLBACK TO s;
 UPDATE t SET n = n + 100;
 SELECT id, n FROM t ORDER BY id;
@@ -47,6 +48,7 @@ BEGIN
 	FOR i IN 1 .. 20 LOOP UPDATE t SET n = n + 1; END LOOP;
 END $$;
 SELECT id, count(*), sum(old), sum(new), min(new - old), max(new - old) FROM noted GROUP BY id ORDER BY id;
+\set VERBOSITY sqlstate
 DO $$ BEGIN FOR i IN 1 .. 200 LOOP UPDATE t SET n = n + 1; END LOOP; END $$;
 \set VERBOSITY default
 -- no file is left, and none is needed for the next transactions
