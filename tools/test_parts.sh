@@ -429,6 +429,8 @@ random_runs()
 	echo "histories of temporary tables: $new --temp --fk --triggers"
 	echo "nested commands: nested.py --minutes $(scale 2 $length)" \
 		"--programs $programs --seed $seed"
+	echo "deleted and refilled: refill.py --minutes $(scale 2 $length)" \
+		"--histories $(scale 8 $length) --seed $seed"
 	echo "crashes: crash.py --rounds $rounds"
 	echo "decoded and applied: decoded.py --rounds $(scale 6 $length) --seed $seed"
 	case $tier:${1%[asvc]} in
