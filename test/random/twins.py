@@ -55,6 +55,7 @@ CREATE TABLE {t}_rows (id int PRIMARY KEY, owner int, n int, pad text, big text)
 ALTER TABLE {t}_rows ALTER big SET STORAGE EXTERNAL;
 CREATE INDEX {t}_rows_owner ON {t}_rows USING {btree} (owner, n);
 CREATE TABLE {t}_bag (owner int, serial bigint, pad text) USING {am};
+ALTER TABLE {t}_bag ALTER pad SET STORAGE PLAIN;
 CREATE INDEX {t}_bag_serial ON {t}_bag USING {btree} (serial);
 CREATE TABLE {t}_hot (id int PRIMARY KEY, a int, b text) USING {am};
 CREATE UNLOGGED TABLE {t}_fleet (id int, n int, pad text) USING {am};
@@ -272,6 +273,8 @@ class Client:
                       rng.randint(21, 60) if wide else 1 + self.number)
         elif kind < 0.8:
             n = rng.choice([1, 5, 50, 500])
+            if rng.random() < 0.1:
+                n, width = rng.randint(1, 20), 3900     # one or two rows fill a page
             self.serial += n
             self.both(cursor, "INSERT INTO @bag SELECT %s, %s - g, repeat('b', %s) FROM generate_series(1, %s) g", self.number, self.serial, width, n)
         elif kind < 0.84:
@@ -279,7 +282,8 @@ class Client:
             self.serial += n
             self.copy(cursor, "bag", [f"{self.number}\t{self.serial - g}\t{'c' * width}\n" for g in range(n)])
         elif kind < 0.9:
-            self.both(cursor, "DELETE FROM @bag WHERE owner = %s AND serial %% 5 = %s", self.number, rng.randrange(5))
+            some = rng.choice(["", " AND length(pad) > 1000"] + [f" AND serial %% 5 = {rng.randrange(5)}"] * 4)
+            self.both(cursor, "DELETE FROM @bag WHERE owner = %s" + some, self.number)
         elif kind < 0.93:
             self.both(cursor, "UPDATE @bag SET pad = pad || 'u' WHERE owner = %s AND serial %% 7 = %s", self.number, rng.randrange(7))
         elif kind < 0.95:
