@@ -65,28 +65,50 @@ debian_packages()
 		--suppress-tags initial-upload-closes-no-bugs,no-debian-changes ../zundo_*.changes
 }
 
-rpm_spec() { rpmlint --strict --ignore-unused-rpmlintrc -r "$top/packaging/zundo.rpmlintrc" "$top/packaging/zundo.spec"; }
-
 manual_page() { mandoc -T lint -W warning "$top/docs/zundo.1"; }
 
-# The last commit compiles for arm64 without a warning, against Debian's packages for arm64.
+# apt_arm64 ARGUMENT...: apt-get for an empty system of arm64, with this system's sources
+# of packages; the lists and packages of this system stay as they are.
+apt_arm64()
+{
+	as_root apt-get -q -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State="$arm64/apt" \
+		-o Dir::State::status=/dev/null -o Dir::Cache="$arm64/apt" -o APT::Sandbox::User=root "$@"
+}
+
+# The last commit compiles for arm64 without a warning, against the server that Debian has
+# for arm64. It is unpacked in $arm64 with the libraries that it needs.
 cross_build()
 {
-	local root=$release/arm64 include known status=0
-	rm -rf "$root" && mkdir -p "$root/packages" && cd "$root/packages" || return 1
-	known=$(dpkg --print-foreign-architectures)
-	as_root dpkg --add-architecture arm64 && as_root apt-get -q update &&
-		apt-get -q download liblz4-1:arm64 liblz4-dev:arm64 "postgresql-server-dev-$release_pg:arm64" libpq-dev:arm64 ||
-		status=1
-	grep -qx arm64 <<<"$known" || { as_root dpkg --remove-architecture arm64 && as_root apt-get -q update; }
-	[ $status = 0 ] || return 1
-	for package in *.deb; do dpkg-deb -x "$package" "$root" || return 1; done
-	include=$root/usr/include/postgresql/$release_pg/server
-	cp -r "$release/dist/from-tar" "$root/source" || return 1
-	make -C "$root/source" -j2 PG_CONFIG="$(system_bindir "$release_pg")/pg_config" CC=aarch64-linux-gnu-gcc WERROR=1 \
-		INCLUDES= CPPFLAGS="-I$root/source -I$include -I$root/usr/include -D_GNU_SOURCE" \
-		SHLIB_LINK="-L$root/usr/lib/aarch64-linux-gnu -l:liblz4.so.1" || return 1
-	aarch64-linux-gnu-readelf -h "$root/source/zundo.so" | grep AArch64
+	local package options
+	as_root rm -rf "$arm64"
+	mkdir -p "$arm64/apt/lists/partial" "$arm64/apt/archives/partial" && cd "$arm64/apt/archives" || return 1
+	apt_arm64 update && apt_arm64 install -y --download-only --no-install-recommends "postgresql-$release_pg" &&
+		apt_arm64 download liblz4-dev libpq-dev "postgresql-server-dev-$release_pg" || return 1
+	for package in *.deb; do dpkg-deb -x "$package" "$arm64" || return 1; done
+	cp -r "$release/dist/from-tar" "$arm64/source" || return 1
+	options=(PG_CONFIG="$(system_bindir "$release_pg")/pg_config" CC=aarch64-linux-gnu-gcc WERROR=1 INCLUDES=
+		CPPFLAGS="-I$arm64/source -I$arm64/usr/include/postgresql/$release_pg/server -I$arm64/usr/include -D_GNU_SOURCE"
+		SHLIB_LINK="-L$arm64/usr/lib/aarch64-linux-gnu -l:liblz4.so.1")
+	make -C "$arm64/source" -j2 "${options[@]}" || return 1
+	aarch64-linux-gnu-readelf -h "$arm64/source/zundo.so" | grep AArch64 || return 1
+	make -C "$arm64/source" "${options[@]}" DESTDIR="$arm64" install
+}
+
+# One test of sql/ and one of isolation/ pass on that server. The kernel starts its programs
+# with qemu, which looks for their libraries below QEMU_LD_PREFIX.
+emulated_tests()
+{
+	as_root update-binfmts --enable qemu-aarch64 || return 1
+	(
+		. "$top/tools/test.sh"
+		pg=arm64 major=$release_pg tier=one copy=$arm64/source bindir=$arm64/usr/lib/postgresql/$release_pg/bin
+		names=(basic lockers) passed=0 failed=0
+		export QEMU_LD_PREFIX=$arm64 PG_TEST_TIMEOUT_DEFAULT=900
+		use_bindir
+		part_sql
+		part_isolation
+		[ $failed -eq 0 ]
+	)
 }
 
 # What a person decides or has to write before the tag is set.
@@ -110,20 +132,23 @@ run_release_check()
 	pg=release
 	prepare_work
 	release=$work/release
+	arm64=$release/arm64
 	mkdir -p "$release"
 	[ -e "$top/.git" ] || die "release-check needs a git checkout"
 	need_packages build-essential "postgresql-$release_pg" "postgresql-server-dev-$release_pg" debhelper debootstrap lintian postgresql-server-dev-all liblz4-dev rpm rpmlint mandoc git \
-		gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+		gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static binfmt-support
 	point 'nothing is uncommitted' nothing_uncommitted
 	point './zundo check' source_checks
 	point 'zundo--1.0.sql is that of the tag v1.0' script_is_kept
 	point 'the archives of make dist build alone' archive_builds
-	point 'the RPM spec' rpm_spec
 	point 'the manual page' manual_page
 	point 'Debian packages' debian_packages
 	point 'a clean root with the package: CREATE EXTENSION and the README' package_in_clean_root
+	point 'debian/tests in a clean root' debian_tests
+	point 'the RPM' rpm_builds
 	point 'the steps of packaging/Dockerfile in a clean root' docker_steps
 	point 'arm64: cross build' cross_build
+	point 'arm64: tests in emulation' emulated_tests
 	what_people_do
 	echo "$passed passed, $failed failed, ${#open_points[@]} to do"
 	[ $failed -eq 0 ]

@@ -67,6 +67,56 @@ package_in_clean_root()
 	return $done
 }
 
+# What autopkgtest does with debian/tests: a user without rights runs make installcheck on
+# the package. One file of t/ stands for all of them, since each has run in ./zundo test.
+debian_tests()
+{
+	local done=0 needs
+	needs=$(sed -n 's/^Depends: @, //p' "$top/debian/tests/control" | tr -d ,)
+	make_root root-tests || return 1
+	{
+		as_root cp "$release/debian/postgresql-$release_pg-zundo_"*.deb "$root/tmp/" &&
+			as_root cp -r "$release/dist/from-tar" "$root/src" && in_root sh -e -c "
+				apt-get -q update
+				apt-get -q install -y --no-install-recommends /tmp/postgresql-$release_pg-zundo_*.deb $needs
+				useradd -m tester
+				chown -R tester /src
+				cd /src
+				runuser -u tester -- debian/tests/installcheck -m PROVE_TESTS=t/053_vacuum_undo.pl"
+	} || done=1
+	remove_root
+	return $done
+}
+
+# The spec builds a package that rpmlint accepts. pg_config of this distribution's server is
+# made to name the places that the server has in PostgreSQL's own packages for Red Hat.
+rpm_builds()
+{
+	local done=0 places=/usr/pgsql-$release_pg
+	make_root root-rpm || return 1
+	{
+		as_root mkdir -p "$root$places/bin" "$root/rpm/SOURCES" &&
+			as_root cp "$release"/dist/zundo-*.tar.gz "$root/rpm/SOURCES/" &&
+			as_root cp "$top/packaging/zundo.spec" "$root/rpm/" &&
+			as_root tee "$root$places/bin/pg_config" <<-P &&
+				#!/bin/sh
+				case \$1 in
+				--pkglibdir) echo $places/lib ;;
+				--sharedir) echo $places/share ;;
+				--docdir) echo $places/doc ;;
+				*) exec /usr/lib/postgresql/$release_pg/bin/pg_config "\$@" ;;
+				esac
+			P
+			as_root chmod 755 "$root$places/bin/pg_config" && in_root sh -e -c "
+				apt-get -q update
+				apt-get -q install -y --no-install-recommends rpm gcc make libc6-dev liblz4-dev postgresql-server-dev-$release_pg
+				rpmbuild -ba --nodeps --define '_topdir /rpm' --define 'pgmajor $release_pg' /rpm/zundo.spec" &&
+			rpmlint --strict -r "$top/packaging/zundo.rpmlintrc" "$top/packaging/zundo.spec" "$root"/rpm/RPMS/*/*.rpm "$root"/rpm/SRPMS/*.rpm
+	} || done=1
+	remove_root
+	return $done
+}
+
 # The base image is imitated by the distribution's package of the server, without what is
 # for building; the commands are those of the RUN lines, and COPY is a copy.
 docker_steps()
