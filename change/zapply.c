@@ -120,20 +120,21 @@ replace_row(Page page, const ZChange *change)
 }
 
 /*
- * Forms the new row of a MOVE with row_left_out from the old one. The header of
- * the new one is known.
+ * Forms the new row of a compact MOVE from the old one. The header of the new
+ * one is known.
  */
 static bool
 form_moved_row(ZChange *change, char *row)
 {
 	Page		page = change->page[0].page;
-	OffsetNumber off = change->rec[0].offset;
+	ItemId		lp = PageGetItemId(page, change->rec[0].offset);
 	const char *end = change->delta + change->delta_length;
-	Size		len = zchange_left_out(change);
+	Size		len;
 
-	/* the row was found when it was put into the undo (zchange_put_row) */
-	Assert(zpage_row_length(page, PageGetItemId(page, off)) == (int) len + ZTUPLE_HEADER_SIZE);
-	memcpy(row, zpage_row(page, PageGetItemId(page, off)), len + ZTUPLE_HEADER_SIZE);
+	if (!ItemIdIsNormal(lp))
+		return false;
+	len = zpage_row_length(page, lp) - ZTUPLE_HEADER_SIZE;
+	memcpy(row, zpage_row(page, lp), len + ZTUPLE_HEADER_SIZE);
 	if (zdelta_undo_apply(change->delta, end, row + ZTUPLE_HEADER_SIZE, &len,
 						  BLCKSZ - ZTUPLE_HEADER_SIZE) != end)
 		return false;
@@ -229,14 +230,15 @@ open_lock(Page page, const ZChange *change)
 	tag_row(page, rec->offset, change->page[0].slot.slotno, rec->lockmode);
 }
 
-/* Makes the change's record the page's newest image. */
+/* Puts the change's record at the head of the page's list (mvcc/zsaved.c). */
 static void
-set_image(Page page, const ZChange *change)
+set_saved(Page page, const ZChange *change)
 {
 	ZPageTrailer *trailer = zpage_trailer(page);
 
-	trailer->image = change->op.ptr[0];
-	trailer->debt = 0;
+	trailer->saved = change->op.ptr[0];
+	if (change->rec[0].type == ZUR_IMAGE)
+		trailer->debt = 0;
 }
 
 /*
@@ -301,7 +303,7 @@ change_row(Page page, const ZChange *change)
 						  rec->type == ZUR_LOCKS ? zrecord_first_mode(rec) : rec->lockmode);
 			break;
 		case ZWAL_IMAGE:
-			set_image(page, change);
+			set_saved(page, change);
 			break;
 		default:
 			Assert(false);

@@ -63,12 +63,10 @@ typedef struct ZChange
 								 * type and place */
 	bool		converted;		/* LOCK: inline locks become records; no row
 								 * changes */
-	bool		row_left_out;	/* DELETE, and MOVE on one page without LOCKS:
-								 * the WAL record leaves the old row out;
-								 * replay finds it on the table page
-								 * (REPLAY-1) */
-	bool		prunes;			/* MOVE with row_left_out: prunes its page
-								 * before anything else, by 'prune' */
+	bool		compact;		/* DELETE, MOVE on one page: the WAL record
+								 * has the fields of the undo records */
+	bool		prunes;			/* compact MOVE: prunes its page before
+								 * anything else, by 'prune' */
 	bool		clear_locks;	/* UPDATE: the row loses its lock hint */
 	bool		stale_keys;		/* UPDATE: the row gets ZH_STALE_KEYS, which
 								 * it does not have */
@@ -76,11 +74,11 @@ typedef struct ZChange
 								 * external change */
 	bool		was_visible;	/* page[0] is flagged all-visible before the
 								 * change (VMAP-2); not set by the decoder */
-	uint16		old_header_length;	/* UPDATE, and with row_left_out: of the
-									 * old header in the record's payload */
+	uint16		old_header_length;	/* UPDATE: of the old header in the
+									 * record's payload */
 	ZHeader		shape;			/* UPDATE with new_shape: header with the new
-								 * shape. MOVE with row_left_out, set by the
-								 * decoder: the new row's header */
+								 * shape. Compact MOVE, set by the decoder:
+								 * the new row's header */
 	ZXid		topxid;
 	ZChangePage page[2];		/* page of the row; page of a MOVE's new row,
 								 * if that is another */
@@ -92,23 +90,22 @@ typedef struct ZChange
 
 	/*
 	 * INSERT, MOVE: the new row. UPDATE: what the row becomes. Of an UPDATE,
-	 * and of a MOVE with row_left_out, the decoder does not know it; replay
-	 * sets it. MULTI_INSERT: the new rows, each after its length (uint16).
+	 * and of a compact MOVE, the decoder does not know it; replay sets it.
+	 * MULTI_INSERT: the new rows, each after its length (uint16).
 	 */
 	const char *row;
 	uint32		row_length;
 	const char *delta;			/* UPDATE, if logged: what follows the
-								 * headers, in WAL form. MOVE: the same from
-								 * the old row to the new one, in undo form;
-								 * none if the row is to be logged whole */
+								 * headers, in WAL form. Compact MOVE: the
+								 * same from the old row to the new one, in
+								 * undo form */
 	uint32		delta_length;
 	const ZPruneItem *prune;	/* with 'prunes': the nprune items, in the
 								 * order of their offsets. With none of them,
 								 * the rows of the page are moved together */
 	int			nprune;
 	const char *undo;			/* the packed undo records; set by the
-								 * decoder, or with row_left_out by
-								 * zchange_put_row. DML leaves it NULL */
+								 * decoder. DML leaves it NULL */
 	const char *logical;		/* what logical decoding needs of the change
 								 * (change/zlogical.h); NULL if it is not to
 								 * be shown. Not set by the decoder */
@@ -189,7 +186,7 @@ extern void zchange_insert_covered(Buffer buf, const ZCoveredRow *new, const cha
 extern void zchange_apply(const ZChange *change);
 
 /*
- * zchange_form_row: completes a decoded UPDATE, or a MOVE with row_left_out:
+ * zchange_form_row: completes a decoded UPDATE, or a compact MOVE:
  * forms in row (BLCKSZ bytes) the new row. The old one is on change's table
  * page, which is as it was before the change. Returns false if the delta does
  * not fit to that row.
@@ -246,11 +243,7 @@ typedef struct ZChangeWork
 	char		bytes[ZUR_MAX_LENGTH];	/* the new row, or the payload of the
 										 * first undo record */
 	char		packed[ZUR_MAX_LENGTH + 64];	/* compact records: the packed
-												 * undo records, of which at
-												 * most one has a payload. A
-												 * literal MOVE: uncompressed
-												 * payload of the first undo
-												 * record, for the delta */
+												 * undo records */
 } ZChangeWork;
 
 /*
@@ -292,31 +285,5 @@ extern const char *zchange_logical_part(XLogReaderState *record, uint8 *what, ui
  * change. Returns false if the record is malformed.
  */
 extern bool zchange_decode(XLogReaderState *record, ZChange *change, ZChangeWork *work);
-
-/*
- * zchange_pages_have_images: returns whether the server writes full-page images
- * now, so that a record may leave the old row out (REPLAY-1). Only a hint: the
- * answer may change before the record is inserted.
- */
-extern bool zchange_pages_have_images(void);
-
-/*
- * zchange_left_out: returns the number of bytes that the record of the change
- * leaves out: of the old row, without its header.
- */
-static inline Size
-zchange_left_out(const ZChange *change)
-{
-	Assert(change->row_left_out);
-	return change->rec[0].payload_len - change->old_header_length;
-}
-
-/*
- * zchange_put_row: completes the undo of a decoded change with row_left_out:
- * gives it the zchange_left_out bytes of the old row, or says that they are
- * gone (ZUX_ROW_GONE) if row is NULL, and packs its undo records into work,
- * which the decoder was given.
- */
-extern void zchange_put_row(ZChange *change, ZChangeWork *work, const char *row);
 
 #endif

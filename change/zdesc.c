@@ -81,19 +81,19 @@ desc_change(StringInfo buf, XLogReaderState *record)
 			appendStringInfo(buf, rec->open ? ", open, rows %u" : ", rows %u", rec->nrows);
 		if (rec->type == ZUR_LOCK && rec->open)
 			appendStringInfoString(buf, ", open");
+		if (rec->type == ZUR_ROWS)
+			appendStringInfoString(buf, ", saved rows");
 		if (rec->type == ZUR_LOCKS)
 			appendStringInfo(buf, ", locks %zu, youngest locker " UINT64_FORMAT,
 							 rec->payload_len / sizeof(ZLockEntry), rec->hold);
 	}
 	if (change.prunes)
 		appendStringInfo(buf, ", prunes by %d items", change.nprune);
-	if (change.row_left_out)
-		appendStringInfo(buf, ", row of %zu bytes left out", zchange_left_out(&change));
-	if (change.opcode == ZWAL_MOVE && change.row_left_out)
+	if (change.opcode == ZWAL_MOVE && change.compact)
 		appendStringInfoString(buf, ", new row by delta");
 	else if (change.opcode == ZWAL_MOVE)
 		appendStringInfo(buf, ", new row of %u bytes%s", change.row_length,
-						 change.delta_length > 0 ? " by delta" : "");
+						 change.row == work.bytes ? ", compressed" : "");
 	if (change.converted)
 		appendStringInfoString(buf, ", locks kept in the slot until now");
 	if (change.page[0].slot.grow_to != 0)

@@ -94,11 +94,8 @@ identity_row(Relation rel, const ZLogicalRows *rows, uint8 *what, uint32 *length
 		if (zheader_get(rows->old) & ZH_EXTERNAL)
 			return flat_row(rel, rows, NULL, length);
 
-		/*
-		 * All records but compact deletions contain the old row, or the delta
-		 * that makes it of the new row.
-		 */
-		if (!rows->change->row_left_out)
+		/* an update has the delta that makes it of the new row */
+		if (rows->change->opcode == ZWAL_UPDATE)
 		{
 			*what |= ZWL_OLD_UNDO;
 			return NULL;
@@ -365,10 +362,9 @@ queue_inserts(const Decoding *d)
 }
 
 /*
- * Forms the old row of an update or a deletion in row, which has BLCKSZ bytes.
- * Its source is the undo in the WAL record: the whole old row for a move and
- * for a deletion, otherwise a delta against the new row. Returns the old row's
- * length. Raises an error if the undo is malformed, or not in the record.
+ * Forms the old row of an update in row, which has BLCKSZ bytes, by the undo in
+ * the WAL record, a delta against the new row. Returns the old row's length.
+ * Raises an error if the undo is malformed.
  */
 static Size
 old_row_of_undo(Decoding *d, const char *new, Size new_len, char *row)
@@ -379,21 +375,17 @@ old_row_of_undo(Decoding *d, const char *new, Size new_len, char *row)
 	const char *payload = zur_raw_payload(rec, raw, sizeof(raw), &size);
 	const char *end = payload + size;
 	const char *p = NULL;
-	bool		whole = (d->change.opcode != ZWAL_UPDATE);
 	ZHeader		h = 0;
 
-	if (d->change.row_left_out)
-		malformed(d->buf->record);
-
-	if (payload != NULL)
-		p = zheader_compact_get(payload, end, whole ? 0 : zheader_get(new), &h);
-	size = whole ? end - p : new_len - ZTUPLE_HEADER_SIZE;
+	if (payload != NULL && d->change.opcode == ZWAL_UPDATE)
+		p = zheader_compact_get(payload, end, zheader_get(new), &h);
+	size = new_len - ZTUPLE_HEADER_SIZE;
 	if (p == NULL || size > BLCKSZ - ZTUPLE_HEADER_SIZE)
 		malformed(d->buf->record);
 	zheader_set(row, h);
-	memcpy(row + ZTUPLE_HEADER_SIZE, whole ? p : new + ZTUPLE_HEADER_SIZE, size);
-	if (!whole && zdelta_undo_apply(p, end, row + ZTUPLE_HEADER_SIZE, &size,
-									BLCKSZ - ZTUPLE_HEADER_SIZE) != end)
+	memcpy(row + ZTUPLE_HEADER_SIZE, new + ZTUPLE_HEADER_SIZE, size);
+	if (zdelta_undo_apply(p, end, row + ZTUPLE_HEADER_SIZE, &size,
+						  BLCKSZ - ZTUPLE_HEADER_SIZE) != end)
 		malformed(d->buf->record);
 	return size + ZTUPLE_HEADER_SIZE;
 }
@@ -485,7 +477,7 @@ decode_change(Decoding *d)
 			queue_old(d, old, old_len, new, new_len);
 			break;
 		case ZWAL_MOVE:
-			if (d->change.row_left_out)
+			if (d->change.compact)
 				malformed(record);
 			queue_old(d, old, old_len, d->change.row, d->change.row_length);
 			break;

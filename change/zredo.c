@@ -210,55 +210,19 @@ lock_pages(XLogReaderState *record, ZChange *change, Buffer *held)
 }
 
 /*
- * Returns the bytes, after its header, of the row that the change ended on its
- * table page, which is locked; NULL if there is no row of that length at its
- * place. A page that is newer than the record must still show that the row was
- * deleted, or has moved, by this slot.
+ * Returns whether the row that the change ends is on its table page, or the
+ * page needs no change.
  */
-static const char *
-ended_row(const ZChange *change, Page page, bool newer)
+static bool
+has_old_row(const ZChange *change)
 {
+	Page		page = change->page[0].page;
 	OffsetNumber off = change->rec[0].offset;
-	Size		len = zchange_left_out(change);
-	int			state = change->opcode == ZWAL_MOVE ? ZSTATE_MOVED : ZSTATE_DELETED;
-	ItemId		lp;
-	ZHeader		h;
 
-	if (!zpage_item_ok(page, off) || off > PageGetMaxOffsetNumber(page))
-		return NULL;
-	lp = PageGetItemId(page, off);
-	if (!ItemIdIsNormal(lp) || zpage_row_length(page, lp) != (int) len + ZTUPLE_HEADER_SIZE)
-		return NULL;
-	h = zheader_get(zpage_row(page, lp));
-	if (newer && (ZH_STATE(h) != state || ZH_SLOT(h) != (int) change->page[0].slot.slotno))
-		return NULL;
-	return zpage_row(page, lp) + ZTUPLE_HEADER_SIZE;
-}
-
-/*
- * Completes a DELETE or MOVE whose record leaves the old row out, from its
- * table page, which is as it was before the record or right after it: in an
- * image, or read from disk. If the page is missing, or is newer and does not
- * have the row any more, no snapshot needs the row (REPLAY-1). A page that has
- * lost a write (OVERFLOW-5) may not have the row either; reads of that page
- * raise an error.
- */
-static void
-take_old_row(XLogReaderState *record, ZChange *change, ZChangeWork *work)
-{
-	Buffer		buf = change->page[0].buf;
-	const char *row = NULL;
-
-	if (BufferIsValid(buf))
-	{
-		Page		page = BufferGetPage(buf);
-		bool		newer = PageGetLSN(page) > record->EndRecPtr;
-
-		row = ended_row(change, page, newer);
-		if (row == NULL && !newer && zpage_trailer(page)->overflow != ZPAGE_LOST_OVERFLOW)
-			malformed(record);
-	}
-	zchange_put_row(change, work, row);
+	return page == NULL ||
+		(zpage_item_ok(page, off) && off <= PageGetMaxOffsetNumber(page) &&
+		 ItemIdIsNormal(PageGetItemId(page, off)) &&
+		 zpage_row_length(page, PageGetItemId(page, off)) >= ZTUPLE_HEADER_SIZE);
 }
 
 /*
@@ -277,12 +241,12 @@ redo_change(XLogReaderState *record)
 	if (!zchange_decode(record, &change, &work))
 		malformed(record);
 	nheld = lock_pages(record, &change, held);
-	if (change.row_left_out)
-		take_old_row(record, &change, &work);
 	if (!change.covered)
 		zu_redo_records(record, ZWAL_UNDO_BLOCK, &change.op, change.undo, &held[nheld]);
 	nheld += change.op.npages;	/* whose buffers zu_redo_records has added */
-	if ((change.opcode == ZWAL_UPDATE || (change.opcode == ZWAL_MOVE && change.row_left_out)) &&
+	if ((change.opcode == ZWAL_DELETE || change.opcode == ZWAL_MOVE) && !has_old_row(&change))
+		malformed(record);
+	if ((change.opcode == ZWAL_UPDATE || (change.opcode == ZWAL_MOVE && change.compact)) &&
 		change.page[0].page != NULL && !zchange_form_row(&change, row))
 		malformed(record);
 	if (change.opcode != ZWAL_MOVE || zchange_on_one_page(&change))

@@ -35,7 +35,7 @@ special_fact(ZChange *change, uint8 opcode)
 			return &change->converted;
 		case ZWAL_DELETE:
 		case ZWAL_MOVE:
-			return &change->row_left_out;
+			return &change->compact;
 		default:
 			return NULL;
 	}
@@ -171,6 +171,20 @@ locate_records(ZWalReader *r, ZChange *change)
 	r->bad = (byte != op->total);
 }
 
+/* Packs the undo records of a compact change, whose places are known. */
+static void
+pack_records(ZChange *change, ZChangeWork *work)
+{
+	char	   *packed = work->packed;
+
+	for (int i = 0; i < change->nrecords; i++)
+	{
+		zur_pack(&change->rec[i], packed);
+		packed += change->rec[i].length;
+	}
+	change->undo = work->packed;
+}
+
 /* ---- for logical decoding ---- */
 
 /* Returns the data of block 0, or NULL if it has none. */
@@ -271,7 +285,7 @@ type_is_possible(const ZChange *change, int i)
 		case ZWAL_LOCK:
 			return type == ZUR_LOCK || type == ZUR_LOCKS;
 		case ZWAL_IMAGE:
-			return type == ZUR_IMAGE && change->nrecords == 1;
+			return zrecord_is_saved(type) && change->nrecords == 1;
 		default:
 			return true;
 	}
@@ -295,7 +309,7 @@ is_possible(const ZChange *change)
 		int			last = rec->offset + (change->opcode == ZWAL_MULTI_INSERT ? rec->nrows - 1 : 0);
 
 		if (!type_is_possible(change, i) ||
-			(rec->type != ZUR_IMAGE &&
+			(!zrecord_is_saved(rec->type) &&
 			 (rec->offset < FirstOffsetNumber || last > ZHEAP_MAX_OFFSET)))
 			return false;
 	}
@@ -331,6 +345,8 @@ decode(ZWalReader *r, ZChange *change, ZChangeWork *work)
 		zwal_decode_literal(r, change, work);
 	if (!r->bad)
 		locate_records(r, change);
+	if (!r->bad && is_compact(change, r->opcode))
+		pack_records(change, work);
 	return !r->bad && is_possible(change);
 }
 
@@ -448,8 +464,8 @@ compare_records(const ZChange *change, const ZChange *decoded)
 }
 
 /*
- * Asserts that replay forms the row that this change, an UPDATE or a MOVE with
- * row_left_out, puts on the page, which has not been changed yet. Leaves out
+ * Asserts that replay forms the row that this change, an UPDATE or a compact
+ * MOVE, puts on the page, which has not been changed yet. Leaves out
  * the lock hint and tag of an updated row, which stay as they are on the page
  * unless the change clears them.
  */
@@ -480,7 +496,7 @@ compare_pages(const ZChange *change, ZChange *decoded)
 	Assert(decoded->page[1].init == change->page[1].init);
 	Assert(decoded->frozen == change->frozen);
 	Assert(decoded->converted == change->converted);
-	Assert(decoded->row_left_out == change->row_left_out);
+	Assert(decoded->compact == change->compact);
 	Assert(decoded->prunes == change->prunes);
 	Assert(same_bytes((const char *) decoded->prune, decoded->nprune * sizeof(ZPruneItem),
 					  (const char *) change->prune, change->nprune * sizeof(ZPruneItem)));
@@ -491,7 +507,7 @@ compare_pages(const ZChange *change, ZChange *decoded)
 	if (change->new_shape)
 		Assert(zheader_same_shape(decoded->shape, change->shape));
 	Assert(same_bytes(decoded->delta, decoded->delta_length, change->delta, change->delta_length));
-	if (change->opcode == ZWAL_UPDATE || (change->opcode == ZWAL_MOVE && change->row_left_out))
+	if (change->opcode == ZWAL_UPDATE || (change->opcode == ZWAL_MOVE && change->compact))
 		compare_formed_row(change, decoded);
 	else
 		Assert(same_bytes(decoded->row, decoded->row_length, change->row, change->row_length));
@@ -530,8 +546,6 @@ prove_encoding(const ZChange *change, const ZChangeWal *wal)
 		r.overflow[i] = BufferIsValid(change->page[i].overflow_buf);
 	ok = decode(&r, decoded, work);
 	Assert(ok);
-	if (decoded->row_left_out)
-		zchange_put_row(decoded, work, change->rec[0].payload + change->old_header_length);
 	compare_records(change, decoded);
 	Assert(same_slot(&decoded->page[0].slot, &change->page[0].slot));
 	if (wal->opcode != ZWAL_UNDO_ONLY)
@@ -549,21 +563,6 @@ prove_encoding(const ZChange *change, const ZChangeWal *wal)
 	pfree(decoded);
 }
 #endif
-
-/*
- * zchange_pages_have_images: See zchange.h. The server tells a session whether
- * images are written when the session inserts its first record; until then
- * only the setting is known.
- */
-bool
-zchange_pages_have_images(void)
-{
-	XLogRecPtr	redo;
-	bool		images;
-
-	GetFullPageWriteInfo(&redo, &images);
-	return images || fullPageWrites;
-}
 
 /*
  * zchange_encode: See zchange.h. If the table is not logged, only the undo is

@@ -56,17 +56,16 @@
  *		INSERT:	v natts << 2 | external << 1 | nulls; the row after its header
  *		UPDATE:	u8 ZWU_* | long compact new header (ZWU_HEADER)
  *				compact old header (as in the undo record) | delta in WAL form
- *		DELETE:	v length of the row without its header << 1 | other partition;
- *				compact old header. Replay takes the row from block 0.
- *		MOVE:	v length of the old row without its header << 1 | key change;
- *				compact old header | v offset of the new row, which is on block
- *				0, too | v natts << 2 | external << 1 | nulls of the new row
+ *		DELETE:	u8 other partition | compact old header
+ *		MOVE:	u8 key change | compact old header
+ *				v offset of the new row, which is on block 0, too
+ *				v natts << 2 | external << 1 | nulls of the new row
  *				with ZWD_PRUNE: v number of items, for each of them, in the
  *				order of offsets, v (offset - offset of the item before) << 3 |
  *				ZPruneAction: what block 0 is pruned of before all else
  *				delta in undo form, which turns the old row's bytes after its
- *				header into those of the new row. Replay takes the old row from
- *				block 0.
+ *				header into those of the new row; replay has the old one on
+ *				block 0, if that is older than the record
  *	others ("literal": the packed undo records as they are):
  *		v slot | u8 slots (ZWD_GROW) | v number of undo records
  *		v length of them | undo records
@@ -75,11 +74,9 @@
  *			the slot changes once, to the last of them
  *		MOVE: then v slot and u8 slots (0 = no growth) of the new row's page,
  *			u16 length, the new row; with a third undo record, LOCKS: v slot
- *			and u8 slots of the common lock slot on that page. If ZWM_DELTA is
- *			set in the length, the new row is 5 bytes header and a delta in undo
- *			form, which turns the old row's bytes after its header (payload of
- *			the first undo record) into those of the new row. If ZWM_INIT is
- *			set, block 1 is WILL_INIT.
+ *			and u8 slots of the common lock slot on that page. If ZWM_LZ4 is
+ *			set in the length, u16 compressed length follows, and the row is
+ *			compressed. If ZWM_INIT is set, block 1 is WILL_INIT.
  *
  * For logical decoding, at wal_level = logical only, and only if the change is
  * to be shown (DECODE-2 in change/zlogical.h), the data of block 0:
@@ -99,8 +96,8 @@
 								 * these rows */
 #define ZWL_OLD			0x02	/* the old row, or its key, is there */
 #define ZWL_FAR			0x04	/* the rest is at the end of the main data */
-#define ZWL_OLD_UNDO	0x08	/* the old row is to be made of the undo that
-								 * the record has (not INSERT) */
+#define ZWL_OLD_UNDO	0x08	/* UPDATE: the old row is to be made of the
+								 * undo that the record has */
 #define ZWL_IS_THERE	0x80	/* not in WAL: set by zchange_logical_part */
 
 #define ZWL_MAX_NEAR	60000	/* a block has space for UINT16_MAX bytes */
@@ -126,7 +123,7 @@
 /*
  * The meaning of this bit depends on the opcode, see special_fact() in zwal.c.
  * INSERT: the row's header names no slot; LOCK: inline locks became records,
- * and no row changes; DELETE, MOVE: the old row is left out. Records of other
+ * and no row changes; DELETE, MOVE: the record is compact. Records of other
  * opcodes do not have it.
  */
 #define ZWD_SPECIAL		0x80
@@ -135,7 +132,7 @@
 #define ZWAL_PRUNE_ACTION	7
 
 /* In the length of a literal MOVE's new row. */
-#define ZWM_DELTA		0x8000
+#define ZWM_LZ4			0x8000
 #define ZWM_INIT		0x4000
 
 #define ZWU_KEY_CHANGE	0x01

@@ -1,7 +1,6 @@
 /*
  * change/zwal_compact.c - row changes whose WAL record has the fields of the
- * undo record, not the record: INSERT, UPDATE, and a DELETE or MOVE that leaves
- * the old row out.
+ * undo record, not the record: INSERT, UPDATE, and most of DELETE and MOVE.
  *
  * Each encoder is followed by its decoder. The layout is in change/zwal.h.
  */
@@ -209,8 +208,8 @@ get_update(ZWalReader *r, ZChange *change, char *payload)
 /* ---- DELETE ---- */
 
 /*
- * Appends what only a DELETE that leaves the row out has: its length, whether
- * it goes to another partition, and its header.
+ * Appends what only a DELETE has: whether the row goes to another partition,
+ * and its old header.
  */
 static char *
 put_delete(char *p, const ZChange *change, ZChangeWal *wal)
@@ -219,37 +218,39 @@ put_delete(char *p, const ZChange *change, ZChangeWal *wal)
 
 	Assert((rec->xflags & ~ZUX_OTHER_PART) == ZUX_KEY_CHANGE);
 	Assert(!TransactionIdIsValid(rec->as_of));
-	p = zvarint_put(p, (uint32) zchange_left_out(change) << 1 |
-					((rec->xflags & ZUX_OTHER_PART) ? 1 : 0));
-	p = put_bytes(p, rec->payload, change->old_header_length);
+	*p++ = (rec->xflags & ZUX_OTHER_PART) ? 1 : 0;
+	p = put_bytes(p, rec->payload, rec->payload_len);
 	zwal_add_part(wal, wal->head, p - wal->head);
 	return p;
 }
 
-/*
- * Reads what put_delete wrote. The payload has its length, but only the old
- * header so far.
- */
+/* Reads an old header, and makes it the record's payload. */
 static void
-get_delete(ZWalReader *r, ZChange *change, char *payload)
+get_old_header(ZWalReader *r, ZuRecord *rec)
 {
-	ZuRecord   *rec = &change->rec[0];
-	uint32		word = get_varint(r);
-	const char *old = r->p;
-	const char *next = r->bad ? NULL
-	: zheader_compact_get(old, r->end, (ZHeader) 0, &change->shape);
+	ZHeader		ignored;
+	const char *next = r->bad ? NULL : zheader_compact_get(r->p, r->end, (ZHeader) 0, &ignored);
 
-	rec->type = ZUR_DELETE;
-	rec->xflags = ZUX_KEY_CHANGE | ((word & 1) ? ZUX_OTHER_PART : 0);
-	if (next != r->end || (word >> 1) > BLCKSZ)
+	if (next == NULL)
 	{
 		r->bad = true;
 		return;
 	}
-	change->old_header_length = next - old;
-	memcpy(payload, old, change->old_header_length);
-	rec->payload = payload;
-	rec->payload_len = change->old_header_length + (word >> 1);
+	rec->payload = r->p;
+	rec->payload_len = next - r->p;
+	r->p = next;
+}
+
+/* Reads what put_delete wrote. */
+static void
+get_delete(ZWalReader *r, ZChange *change)
+{
+	ZuRecord   *rec = &change->rec[0];
+
+	rec->type = ZUR_DELETE;
+	rec->xflags = ZUX_KEY_CHANGE | (get_byte(r) ? ZUX_OTHER_PART : 0);
+	get_old_header(r, rec);
+	r->bad |= r->p != r->end;
 }
 
 /* ---- MOVE ---- */
@@ -290,7 +291,7 @@ get_prune(ZWalReader *r, ZChange *change, ZPruneItem *items)
 
 		off += word >> 3;
 		r->bad |= (word >> 3 == 0 || off > ZHEAP_MAX_OFFSET ||
-				   (word & ZWAL_PRUNE_ACTION) > ZPRUNE_UNSTALE ||
+				   (word & ZWAL_PRUNE_ACTION) > ZPRUNE_KEEP ||
 				   (off == change->rec[0].offset && (word & ZWAL_PRUNE_ACTION) != ZPRUNE_CUT));
 		items[i].offset = off;
 		items[i].action = word & ZWAL_PRUNE_ACTION;
@@ -301,9 +302,8 @@ get_prune(ZWalReader *r, ZChange *change, ZPruneItem *items)
 }
 
 /*
- * Appends what only a MOVE within one page that leaves the old row out has: its
- * length, whether the key changes, its header, how the page is pruned, and the
- * new row.
+ * Appends what only a MOVE within one page has: whether the key changes, the
+ * old header, how the page is pruned, and the new row.
  */
 static char *
 put_move(char *p, const ZChange *change, ZChangeWal *wal)
@@ -316,9 +316,8 @@ put_move(char *p, const ZChange *change, ZChangeWal *wal)
 	Assert(in->xflags == (ZUX_MOVED_IN | out->xflags) && in->cid == out->cid);
 	Assert(h == ZH_WITH_SLOT(zwal_header_of_shape(zwal_shape_of(h)),
 							 change->page[0].slot.slotno));
-	p = zvarint_put(p, (uint32) zchange_left_out(change) << 1 |
-					((out->xflags & ZUX_KEY_CHANGE) ? 1 : 0));
-	p = put_bytes(p, out->payload, change->old_header_length);
+	*p++ = (out->xflags & ZUX_KEY_CHANGE) ? 1 : 0;
+	p = put_bytes(p, out->payload, out->payload_len);
 	p = zvarint_put(p, in->offset);
 	p = zvarint_put(p, zwal_shape_of(h));
 	zwal_add_part(wal, wal->head, p - wal->head);
@@ -328,33 +327,16 @@ put_move(char *p, const ZChange *change, ZChangeWal *wal)
 	return p;
 }
 
-/*
- * Reads what put_move wrote. The payload of the first record has its length,
- * but only the old header so far; the second is pushed on the first.
- */
+/* Reads what put_move wrote. The second record is pushed on the first. */
 static void
 get_move(ZWalReader *r, ZChange *change, ZChangeWork *work)
 {
-	char	   *payload = work->bytes;
 	ZuRecord   *out = &change->rec[0];
 	ZuRecord   *in = &change->rec[1];
-	uint32		word = get_varint(r);
-	const char *old = r->p;
-	const char *next = r->bad ? NULL : zheader_compact_get(old, r->end, (ZHeader) 0,
-														   &change->shape);
 
-	if (next == NULL || (word >> 1) > BLCKSZ)
-	{
-		r->bad = true;
-		return;
-	}
-	r->p = next;
 	out->type = ZUR_MOVE;
-	out->xflags = (word & 1) ? ZUX_KEY_CHANGE : 0;
-	change->old_header_length = next - old;
-	memcpy(payload, old, change->old_header_length);
-	out->payload = payload;
-	out->payload_len = change->old_header_length + (word >> 1);
+	out->xflags = get_byte(r) ? ZUX_KEY_CHANGE : 0;
+	get_old_header(r, out);
 	*in = *out;
 	change->nrecords = 2;
 	in->type = ZUR_INSERT;
@@ -375,32 +357,6 @@ get_move(ZWalReader *r, ZChange *change, ZChangeWork *work)
 		return;
 	change->delta = r->p;
 	change->delta_length = r->end - r->p;
-}
-
-/* ---- rows that are left out ---- */
-
-void
-zchange_put_row(ZChange *change, ZChangeWork *work, const char *row)
-{
-	ZuRecord   *rec = &change->rec[0];
-	char	   *to = work->bytes + change->old_header_length;
-	char	   *packed = work->packed;
-
-	Assert(rec->payload == work->bytes && change->undo == NULL);
-	Assert(change->op.total <= sizeof(work->packed));
-	if (row != NULL)
-		memcpy(to, row, zchange_left_out(change));
-	else
-	{
-		memset(to, 0, zchange_left_out(change));
-		rec->xflags |= ZUX_ROW_GONE;
-	}
-	for (int i = 0; i < change->nrecords; i++)
-	{
-		zur_pack(&change->rec[i], packed);
-		packed += change->rec[i].length;
-	}
-	change->undo = work->packed;
 }
 
 /* ---- compact records ---- */
@@ -465,7 +421,7 @@ zwal_decode_compact(ZWalReader *r, ZChange *change, ZChangeWork *work)
 	else if (r->opcode == ZWAL_MOVE)
 		get_move(r, change, work);
 	else
-		get_delete(r, change, work->bytes);
+		get_delete(r, change);
 	if (r->bad)
 		return;
 	for (int i = 0; i < change->nrecords; i++)
@@ -481,11 +437,5 @@ zwal_decode_compact(ZWalReader *r, ZChange *change, ZChangeWork *work)
 		}
 		change->op.total += zur_length(&change->rec[i]);
 	}
-	if (change->row_left_out)
-	{
-		r->bad = change->op.total > sizeof(work->packed);
-		return;
-	}
-	zur_pack(rec, work->packed);
-	change->undo = work->packed;
+	r->bad = change->op.total > sizeof(work->packed);
 }

@@ -139,22 +139,22 @@ static inline bool
 is_compact(const ZChange *change, uint8 opcode)
 {
 	return opcode == ZWAL_INSERT || opcode == ZWAL_UPDATE ||
-		((opcode == ZWAL_DELETE || opcode == ZWAL_MOVE) && change->row_left_out);
+		((opcode == ZWAL_DELETE || opcode == ZWAL_MOVE) && change->compact);
 }
 
 /* ---- the two families of encodings ---- */
 
 /*
- * zwal_encode_compact: encodes an INSERT, an UPDATE, or a DELETE or MOVE that
- * leaves the old row out, after its place: the fields from which the undo
- * records are built. p is where they begin in wal->head.
+ * zwal_encode_compact: encodes a change for which is_compact holds, after its
+ * place: the fields from which the undo records are built. p is where they
+ * begin in wal->head.
  */
 extern void zwal_encode_compact(const ZChange *change, ZChangeWal *wal, char *p);
 
 /*
- * zwal_decode_compact: decodes what zwal_encode_compact wrote, and packs the
- * undo record into work, if the WAL record has all of it; else zchange_put_row
- * does so. Sets r->bad if the record is malformed.
+ * zwal_decode_compact: decodes what zwal_encode_compact wrote. The lengths of
+ * the undo records are set; the caller packs them when it knows their places.
+ * Sets r->bad if the record is malformed.
  */
 extern void zwal_decode_compact(ZWalReader *r, ZChange *change, ZChangeWork *work);
 

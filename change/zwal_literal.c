@@ -1,7 +1,6 @@
 /*
  * change/zwal_literal.c - row changes whose WAL record has the packed undo
- * records as they are: all but INSERT, UPDATE, and a DELETE or MOVE that leaves
- * the old row out.
+ * records as they are: all that is not compact.
  *
  * Each encoder is followed by its decoder. The layout is in change/zwal.h.
  */
@@ -39,73 +38,46 @@ get_other_slot(ZWalReader *r, ZChangeSlot *slot)
 
 /*
  * Adds what only a MOVE has: the new row, its slot, and the common lock slot.
- * The new row is its header and a delta, if the change has one, against the old
- * row, which is the payload of the first undo record; else all its bytes. A row
- * of a table that is not logged is left out.
+ * The row is compressed, if that helps, into space, which has BLCKSZ bytes. A
+ * row of a table that is not logged is left out.
  */
 static void
-put_moved(const ZChange *change, ZChangeWal *wal)
+put_moved(const ZChange *change, ZChangeWal *wal, char *space)
 {
-	bool		whole = wal->opcode != ZWAL_UNDO_ONLY && change->delta_length == 0;
-	bool		delta = wal->opcode != ZWAL_UNDO_ONLY && change->delta_length > 0;
-	uint16		word = whole || delta ? change->row_length : 0;
+	bool		logged = wal->opcode != ZWAL_UNDO_ONLY;
+	uint16		word = logged ? change->row_length : 0;
+	uint16		squeezed = logged ? zur_squeeze(change->row, change->row_length, space) : 0;
 	char	   *p = put_other_slot(wal->middle, &change->page[1].slot);
 
 	Assert(change->row_length < ZWM_INIT);
-	if (delta)
-		word |= ZWM_DELTA;
-	if (change->page[1].init && wal->opcode != ZWAL_UNDO_ONLY)
+	if (squeezed > 0)
+		word |= ZWM_LZ4;
+	if (change->page[1].init && logged)
 		word |= ZWM_INIT;
 	p = put_bytes(p, &word, 2);
-	if (delta)
-		p = put_bytes(p, change->row, ZTUPLE_HEADER_SIZE);
+	if (squeezed > 0)
+		p = put_bytes(p, &squeezed, 2);
 	Assert(p <= wal->middle + sizeof(wal->middle));
 	zwal_add_part(wal, wal->middle, p - wal->middle);
-	if (delta)
-		zwal_add_part(wal, change->delta, change->delta_length);
-	else if (whole)
+	if (squeezed > 0)
+		zwal_add_part(wal, space, squeezed);
+	else if (logged)
 		zwal_add_part(wal, change->row, change->row_length);
 	if (change->nrecords == 3)
 		zwal_add_part(wal, wal->tail, put_other_slot(wal->tail, &change->locks) - wal->tail);
 }
 
-/*
- * Forms the new row of a MOVE, of len bytes, from its header, the old row in
- * the change's first record, and the delta.
- */
-static void
-get_row_by_delta(ZWalReader *r, ZChange *change, Size len, ZChangeWork *work)
+/* Returns the next row of len bytes, which is compressed, in work. */
+static const char *
+get_squeezed(ZWalReader *r, uint32 len, ZChangeWork *work)
 {
-	const ZuRecord *rec = &change->rec[0];
-	const char *header = get_bytes(r, ZTUPLE_HEADER_SIZE);
-	const char *old;
-	const char *end;
-	const char *next;
-	ZHeader		ignored;
-	Size		size = 0;
+	uint16		n = 0;
+	const char *squeezed;
 
-	if (r->bad)
-		return;
-	r->bad = true;
-	old = zur_raw_payload(rec, work->packed, sizeof(work->packed), &size);
-	if (old == NULL)
-		return;
-	end = old + size;
-	old = zheader_compact_get(old, end, 0, &ignored);
-	if (old == NULL || end - old > (int) sizeof(work->bytes) - ZTUPLE_HEADER_SIZE)
-		return;
-	size = end - old;
-	memcpy(work->bytes, header, ZTUPLE_HEADER_SIZE);
-	memcpy(work->bytes + ZTUPLE_HEADER_SIZE, old, size);
-	next = zdelta_undo_apply(r->p, r->end, work->bytes + ZTUPLE_HEADER_SIZE, &size,
-							 sizeof(work->bytes) - ZTUPLE_HEADER_SIZE);
-	if (next == NULL || size + ZTUPLE_HEADER_SIZE != len)
-		return;
-	change->delta = r->p;
-	change->delta_length = next - r->p;
-	change->row = work->bytes;
-	r->p = next;
-	r->bad = false;
+	copy_bytes(r, &n, 2);
+	squeezed = get_bytes(r, n);
+	r->bad = r->bad || len > sizeof(work->bytes) || !zur_expand(squeezed, n, work->bytes, len);
+	return work->bytes;
 }
 
 /* Reads what put_moved added. */
@@ -119,10 +91,10 @@ get_moved(ZWalReader *r, ZChange *change, ZChangeWork *work)
 	slot->live_chain = !zchange_on_one_page(change) && change->nrecords > 1 &&
 		change->rec[1].prev != InvalidUndoPtr;
 	copy_bytes(r, &word, 2);
-	change->row_length = word & ~(ZWM_DELTA | ZWM_INIT);
+	change->row_length = word & ~(ZWM_LZ4 | ZWM_INIT);
 	change->page[1].init = (word & ZWM_INIT) != 0;
-	if (word & ZWM_DELTA)
-		get_row_by_delta(r, change, change->row_length, work);
+	if (word & ZWM_LZ4)
+		change->row = get_squeezed(r, change->row_length, work);
 	else
 		change->row = get_bytes(r, change->row_length);
 	if (change->nrecords == 3)
@@ -172,7 +144,10 @@ zwal_encode_literal(const ZChange *change, ZChangeWal *wal, char *p)
 	wal->packed = wal->records;
 	zwal_add_part(wal, wal->records, packed - wal->records);
 	if (change->rec[0].type == ZUR_MOVE)
-		put_moved(change, wal);
+	{
+		Assert(wal->records + sizeof(wal->records) - packed >= BLCKSZ);
+		put_moved(change, wal, packed);
+	}
 	else if (wal->opcode == ZWAL_MULTI_INSERT)
 		zwal_add_part(wal, change->row, change->row_length);
 }

@@ -92,6 +92,7 @@ static const char *const fault_points[] = {
 								 * read, before its triggers are */
 	"computed-evaluated",		/* after expressions were evaluated for an
 								 * update, before its row is looked at again */
+	"rows-saved",				/* before the page is pruned of them */
 	"row-counted",				/* after an update was noted for rollback,
 								 * before its statistics are counted */
 	"no-slot",					/* before a page without a free slot is pruned */

@@ -510,10 +510,10 @@ work(Job *job)
 		CHECK_FOR_INTERRUPTS();
 
 		/*
-		 * An IMAGE record is in no chain, so that its page has nothing to
-		 * undo unless another record names it, too.
+		 * A record in no chain leaves nothing to undo on its page, unless
+		 * another record names that, too.
 		 */
-		if (rec.type != ZUR_IMAGE && record_aborted(job, &rec) &&
+		if (!zrecord_is_saved(rec.type) && record_aborted(job, &rec) &&
 			(!job->selective ||
 			 find_table(job->wanted, job->nwanted, rec.reloid, rec.relnumber) != NULL))
 			add_page(job, &rec, ptr);

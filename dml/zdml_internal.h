@@ -260,12 +260,20 @@ typedef struct ZPrunePlan
 } ZPrunePlan;
 
 /*
- * zprune_plan: fills *plan with what zheap_prune_page would do with the page in
+ * zprune_plan: fills *plan with what zprune_by_writer would do with the page in
  * buf now. Returns false if that is nothing. Changes nothing; the plan is valid
  * until the page is changed or unlocked. Raises ERRCODE_DATA_CORRUPTED, also
  * for every page that zpage_prune would refuse.
  */
 extern bool zprune_plan(Relation rel, Buffer buf, ZPrunePlan *plan);
+
+/*
+ * zprune_by_writer: prunes the page in buf as zheap_prune_page does, and makes
+ * stubs of rows that an old snapshot may need, after saving them. On entry the
+ * page is exclusively locked, and undo is reserved. Returns whether the page
+ * has more space, or fewer rows, than before.
+ */
+extern bool zprune_by_writer(const ZWriter *writer, Buffer buf);
 
 /* ---- places for new rows; page images (dml/zspace.c, dml/zimage.c) ---- */
 
@@ -324,6 +332,14 @@ extern bool zspace_by_pruning(const ZWriter *writer, Buffer buf, const ZSlotPick
  * locked and pick is the slot of the change to come.
  */
 extern void zimage_maybe_save(const ZWriter *writer, Buffer buf, ZSlotPick *pick);
+
+/*
+ * zimage_save_rows: saves the rows that the plan makes stubs, so that the page
+ * can be pruned by it before it is unlocked (SAVED-3). Returns false, and saves
+ * none, if the undo that the writer has reserved does not suffice. Raises
+ * errors of reading undo pages.
+ */
+extern bool zimage_save_rows(const ZWriter *writer, Buffer buf, const ZPrunePlan *plan);
 
 /* ---- new rows without an undo record of their own (dml/zrange.c) ---- */
 

@@ -1,6 +1,7 @@
 /*
- * dml/zimage.c - saving the image of a hot page in the undo log, so that old
- * snapshots need not walk long chains.
+ * dml/zimage.c - saving in the undo log what leaves a page: the image of a hot
+ * page, so that old snapshots need not walk long chains, and rows that become
+ * stubs (SAVED-1 in mvcc/zsaved.c).
  *
  * Called by dml/ before a change, with the page exclusively locked; undo pages
  * are locked below it.
@@ -8,6 +9,7 @@
 #include "postgres.h"
 
 #include "dml/zdml_internal.h"
+#include "mvcc/zsaved.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 
@@ -62,7 +64,7 @@ save_image(const ZWriter *writer, Buffer buf, ZXid committed)
 	memcpy(bytes + ph->pd_lower, (char *) page + ph->pd_upper, BLCKSZ - ph->pd_upper);
 	zwriter_change(writer, &change, ZWAL_IMAGE, 1);
 	zwriter_record(writer, rec, ZUR_IMAGE, BufferGetBlockNumber(buf), 0,
-				   zpage_trailer(page)->image);
+				   zpage_trailer(page)->saved);
 	rec->committed = committed;
 	rec->payload = bytes;
 	rec->payload_len = ph->pd_lower + (BLCKSZ - ph->pd_upper);
@@ -91,4 +93,45 @@ zimage_maybe_save(const ZWriter *writer, Buffer buf, ZSlotPick *pick)
 	if (zpage_has_overflow(page) || !no_aborted_slots(writer->rel, BufferGetBlockNumber(buf), page))
 		return;
 	save_image(writer, buf, pick->committed);
+}
+
+/*
+ * zimage_save_rows: See zdml_internal.h. The rows of the page with their line
+ * pointers are longer than what is saved of them, so one record takes all.
+ */
+bool
+zimage_save_rows(const ZWriter *writer, Buffer buf, const ZPrunePlan *plan)
+{
+	char		bytes[BLCKSZ];
+	char		compressed[BLCKSZ];
+	char	   *p = bytes;
+	Page		page = BufferGetPage(buf);
+	ZChange		change;
+	ZuRecord   *rec = &change.rec[0];
+
+	StaticAssertStmt(ZSAVED_HEAD <= sizeof(ItemIdData), "a line pointer is as long");
+	Assert(zc_buffer_exclusive(buf));
+	for (int i = 0; i < plan->n; i++)
+	{
+		ItemId		lp = PageGetItemId(page, plan->items[i].offset);
+
+		if (plan->items[i].action == ZPRUNE_STUB)
+			p = zsaved_put(p, plan->items[i].offset, zpage_row(page, lp),
+						   zpage_row_length(page, lp));
+	}
+	if (p == bytes)
+		return true;
+	if (!zu_has_spare(ZUR_MAX_LENGTH))
+		return false;
+	zwriter_change(writer, &change, ZWAL_IMAGE, 1);
+	zwriter_record(writer, rec, ZUR_ROWS, BufferGetBlockNumber(buf), 0,
+				   zpage_trailer(page)->saved);
+	rec->payload = bytes;
+	rec->payload_len = p - bytes;
+	zur_compress(rec, compressed, sizeof(compressed));
+	change.page[0].buf = buf;
+	change.page[0].page = page;
+	zchange_do(&change, NULL);
+	ZUNDO_FAULT("rows-saved");
+	return true;
 }

@@ -7,6 +7,14 @@
  * Rule DML-9: a line pointer becomes LP_UNUSED, for another row to take, only
  * when no transaction in progress has a lock on what was there: a row that was
  * moved, or one that an aborted transaction had moved here.
+ *
+ *	SAVED-3	A row whose deletion or move has committed and is not before
+ *		`oldest` is saved, and then becomes a stub, under one hold of the
+ *		page's lock, each with its WAL record: a page without the row is never
+ *		seen without the record. A crash or an error between the two ("rows-
+ *		saved") leaves a record that nobody needs.
+ *	SAVED-4	Only a writer with a transaction id and reserved undo does so.
+ *		VACUUM leaves such rows where they are.
  */
 #include "postgres.h"
 
@@ -14,6 +22,7 @@
 #include "dml/zdml_internal.h"
 #include "miscadmin.h"
 #include "mvcc/zlockers.h"
+#include "mvcc/zsaved.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 
@@ -96,7 +105,11 @@ prune_action(Relation rel, BlockNumber block, Page page, const ZSlotView *overfl
 		*action = ZPRUNE_CUT;
 	}
 	else if (age == ZAGE_YOUNG)
+	{
+		/* other backends have no snapshot of a temporary table */
+		Assert(!RelationUsesLocalBuffers(rel));
 		*action = ZPRUNE_STUB;
+	}
 	else
 		*action = has_index ? ZPRUNE_DEAD : ZPRUNE_UNUSED;
 	return true;
@@ -116,6 +129,29 @@ check_rows(Relation rel, Buffer buf)
 		zvis_corrupt_page(rel, BufferGetBlockNumber(buf), page, InvalidOffsetNumber);
 }
 
+#ifdef USE_ASSERT_CHECKING
+/* Returns whether all rows that the items make stubs have been saved. */
+static bool
+rows_are_saved(Relation rel, Buffer buf, const ZPruneItem *items, int n)
+{
+	Page		page = BufferGetPage(buf);
+	char		row[BLCKSZ];
+	int			len;
+
+	for (int i = 0; i < n; i++)
+	{
+		ItemId		lp = PageGetItemId(page, items[i].offset);
+
+		if (items[i].action == ZPRUNE_STUB &&
+			(zsaved_find(rel, BufferGetBlockNumber(buf), zpage_trailer(page)->saved,
+						 items[i].offset, row, &len) != ZSAVED_FOUND ||
+			 len != zpage_row_length(page, lp) || memcmp(row, zpage_row(page, lp), len) != 0))
+			return false;
+	}
+	return true;
+}
+#endif
+
 /* Applies the n items to the page, in a critical section, and logs them. */
 static void
 prune_page(Relation rel, Buffer buf, const ZPruneItem *items, int n)
@@ -123,6 +159,7 @@ prune_page(Relation rel, Buffer buf, const ZPruneItem *items, int n)
 	Page		page = BufferGetPage(buf);
 
 	Assert(zc_buffer_exclusive(buf));
+	Assert(rows_are_saved(rel, buf, items, n)); /* SAVED-1, SAVED-3 */
 	START_CRIT_SECTION();
 	zpage_prune(page, items, n);
 	MarkBufferDirty(buf);
@@ -183,7 +220,7 @@ keep_locked(Relation rel, Buffer buf, ZPruneItem *items, int n)
 			if (locked[items[i].offset] && !ItemIdIsNormal(lp))
 				continue;
 			if (locked[items[i].offset])
-				items[i].action = ZPRUNE_STUB;
+				items[i].action = ZPRUNE_KEEP;
 		}
 		items[left++] = items[i];
 	}
@@ -303,17 +340,69 @@ zprune_plan(Relation rel, Buffer buf, ZPrunePlan *plan)
 	return true;
 }
 
-/* zheap_prune_page: See zdml.h. */
+/*
+ * Takes out of the plan the rows that an old snapshot may need, which only a
+ * writer can save (SAVED-4). Returns the bytes that they take.
+ */
+static int
+leave_rows(Page page, ZPrunePlan *plan)
+{
+	int			left = 0;
+	int			room = 0;
+
+	for (int i = 0; i < plan->n; i++)
+		if (plan->items[i].action != ZPRUNE_STUB)
+			plan->items[left++] = plan->items[i];
+		else
+			room += ItemIdGetLength(PageGetItemId(page, plan->items[i].offset));
+	plan->n = left;
+	return room;
+}
+
+/* Prunes the page by the plan. Returns whether that has changed something. */
+static bool
+prune_by_plan(Relation rel, Buffer buf, const ZPrunePlan *plan)
+{
+	Page		page = BufferGetPage(buf);
+	int			before = zpage_hole(page);
+
+	if (plan->n == 0 && zpage_gain(page, plan->items, 0) == 0)
+		return false;
+	prune_page(rel, buf, plan->items, plan->n);
+	return zpage_hole(page) > before || plan->n > 0;
+}
+
+/* zprune_by_writer: See zdml_internal.h. */
 bool
+zprune_by_writer(const ZWriter *writer, Buffer buf)
+{
+	ZPrunePlan	plan;
+
+	if (!zprune_plan(writer->rel, buf, &plan))
+		return false;
+	if (!zimage_save_rows(writer, buf, &plan))	/* SAVED-3 */
+		(void) leave_rows(BufferGetPage(buf), &plan);
+	return prune_by_plan(writer->rel, buf, &plan);
+}
+
+/* zheap_prune_page: See zdml.h. */
+void
 zheap_prune_page(Relation rel, Buffer buf)
 {
 	ZPrunePlan	plan;
-	int			before = zpage_hole(BufferGetPage(buf));
 
 	if (!zprune_plan(rel, buf, &plan))
-		return false;
-	prune_page(rel, buf, plan.items, plan.n);
-	return zpage_hole(BufferGetPage(buf)) > before || plan.n > 0;
+		return;
+	(void) leave_rows(BufferGetPage(buf), &plan);
+	(void) prune_by_plan(rel, buf, &plan);
+}
+
+int
+zheap_rows_to_save(Relation rel, Buffer buf)
+{
+	ZPrunePlan	plan;
+
+	return zprune_plan(rel, buf, &plan) ? leave_rows(BufferGetPage(buf), &plan) : 0;
 }
 
 /*

@@ -174,12 +174,8 @@ extern void zrowchange_note(const RowChange *u, UndoPtr ptr, bool in_place, bool
  */
 extern UndoPtr zrowwrite_update(RowChange *u);
 
-/*
- * Returns whether the record of a move within the page may leave the old row
- * out (REPLAY-1). The server may begin or cease to write images at any time, so
- * a second call may have another result.
- */
-extern bool zrowwrite_leaves_out(const RowChange *u);
+/* Returns whether the WAL record of a move within the page is a compact one. */
+extern bool zrowwrite_is_compact(const RowChange *u);
 
 /*
  * Moves the row to another place, perhaps on the same page, together with the

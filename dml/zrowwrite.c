@@ -14,13 +14,6 @@
 #include "rollback/zrollback.h"
 #include "utils/rel.h"
 
-/* Memory for the payload of the old row's record. */
-typedef struct Payload
-{
-	char		raw[2 * BLCKSZ];
-	char		compressed[2 * BLCKSZ];
-} Payload;
-
 /*
  * Returns whether the change excludes KEY SHARE lockers: if it changes the key,
  * or if our transaction has excluded them by a lock. Transactions that met that
@@ -34,19 +27,14 @@ excludes_key_share(const RowChange *u)
 }
 
 /*
- * Makes the whole old row the payload of rec. Returns the length of the header
- * that it begins with.
+ * Makes the old row's header the payload of rec, in 'payload'. Its bytes stay
+ * where they are until they have to make room, and are saved then (SAVED-1).
  */
-static int
-whole_row_payload(const RowChange *u, Payload *payload, ZuRecord *rec)
+static void
+header_payload(const RowChange *u, char *payload, ZuRecord *rec)
 {
-	char	   *p = zheader_compact_put(payload->raw, zheader_get(u->oldrow), 0);
-	int			header_length = p - payload->raw;
-
-	memcpy(p, u->oldrow + ZTUPLE_HEADER_SIZE, u->oldlen - ZTUPLE_HEADER_SIZE);
-	rec->payload = payload->raw;
-	rec->payload_len = header_length + u->oldlen - ZTUPLE_HEADER_SIZE;
-	return header_length;
+	rec->payload = payload;
+	rec->payload_len = zheader_compact_put(payload, zheader_get(u->oldrow), 0) - payload;
 }
 
 /*
@@ -187,9 +175,8 @@ carry_locks(RowChange *u, const ZNewPlace *place, ZLockList *list, ZuRecord *rec
 }
 
 /*
- * Gives the change the delta from the old row to the new one, if that is the
- * shorter way to log the new row, or if the record leaves the old row out:
- * replay has the old one in any case.
+ * Gives a compact MOVE the delta from the old row to the new one: replay has
+ * the old one on the page whenever it puts the new one there.
  */
 static void
 log_as_delta(const RowChange *u, ZChange *change, char *buf)
@@ -197,7 +184,7 @@ log_as_delta(const RowChange *u, ZChange *change, char *buf)
 	const Replacement *new = u->replacement;
 	ZDelta		delta;
 
-	if (!change->logged)
+	if (!change->compact)
 		return;
 
 	/*
@@ -206,33 +193,29 @@ log_as_delta(const RowChange *u, ZChange *change, char *buf)
 	 */
 	zdelta_compute(new->row + ZTUPLE_HEADER_SIZE, new->len - ZTUPLE_HEADER_SIZE,
 				   u->oldrow + ZTUPLE_HEADER_SIZE, u->oldlen - ZTUPLE_HEADER_SIZE, &delta);
-	if (!change->row_left_out && zdelta_undo_size(&delta) + ZTUPLE_HEADER_SIZE >= new->len)
-		return;
 	Assert(zdelta_undo_size(&delta) <= BLCKSZ);
 	change->delta = buf;
 	change->delta_length = zdelta_undo_put(buf, &delta, new->row + ZTUPLE_HEADER_SIZE) - buf;
 }
 
 /*
- * zrowwrite_leaves_out: See zrowchange.h. If the row takes locks along or is
+ * zrowwrite_is_compact: See zrowchange.h. If the row takes locks along or is
  * decoded, the record has to be a literal one.
  */
 bool
-zrowwrite_leaves_out(const RowChange *u)
+zrowwrite_is_compact(const RowChange *u)
 {
-	return u->writer.logged && !u->writer.decoded && !u->state.others_locks &&
-		zchange_pages_have_images();
+	return u->writer.logged && !u->writer.decoded && !u->state.others_locks;
 }
 
 /*
- * zrowwrite_move: See zrowchange.h. The old row goes to undo as a whole, since
- * its room may be given away after commit. The new one gets an INSERT record:
- * no row was there before.
+ * zrowwrite_move: See zrowchange.h. The new row gets an INSERT record: no row
+ * was there before.
  */
 UndoPtr
 zrowwrite_move(RowChange *u, const ZNewPlace *place)
 {
-	Payload		payload;
+	char		payload[ZHEADER_COMPACT_MAX];
 	char		delta[BLCKSZ];
 	ZLockList	list;
 	Relation	rel = u->writer.rel;
@@ -242,7 +225,6 @@ zrowwrite_move(RowChange *u, const ZNewPlace *place)
 	ZChange		change;
 	ZuRecord   *out = &change.rec[0];
 	ZuRecord   *in = &change.rec[1];
-	int			header_length;
 
 	Assert(zc_buffer_exclusive(u->buf) && zc_buffer_exclusive(place->buf));
 	Assert(!ztuple_same_bytes(u->oldrow, u->oldlen, new->row, new->len));	/* TOKEN-5 */
@@ -258,23 +240,20 @@ zrowwrite_move(RowChange *u, const ZNewPlace *place)
 	ItemPointerSet(&out->forward, newblock, place->off);
 	if (excludes_key_share(u))
 		out->xflags |= ZUX_KEY_CHANGE;
-	header_length = whole_row_payload(u, &payload, out);
+	header_payload(u, payload, out);
 
 	/*
 	 * Whenever replay puts the new row on another page, it must be able to
 	 * form it; the old page may be newer then, and not have the old row.
 	 */
-	change.row_left_out = same && (place->plan != NULL || zrowwrite_leaves_out(u)); /* REPLAY-1 */
+	change.compact = same && zrowwrite_is_compact(u);
+	Assert(change.compact || place->plan == NULL);
 	if (place->plan != NULL)
 	{
 		change.prunes = true;
 		change.prune = place->plan->items;
 		change.nprune = place->plan->n;
 	}
-	if (change.row_left_out)
-		change.old_header_length = header_length;
-	else
-		zur_compress(out, payload.compressed, sizeof(payload.compressed));
 	/* on one page, the INSERT record is pushed on the MOVE record */
 	zwriter_record(&u->writer, in, ZUR_INSERT, newblock, place->off,
 				   same ? ZCHANGE_ON_RECORD_BEFORE : place->pick.prev);
@@ -314,10 +293,9 @@ zrowwrite_move(RowChange *u, const ZNewPlace *place)
 UndoPtr
 zrowwrite_delete(RowChange *u, bool elsewhere, TransactionId as_of)
 {
-	Payload		payload;
+	char		payload[ZHEADER_COMPACT_MAX];
 	ZChange		change;
 	ZuRecord   *rec = &change.rec[0];
-	int			header_length;
 
 	zwriter_change(&u->writer, &change, ZWAL_DELETE, 1);
 	zwriter_record(&u->writer, rec, ZUR_DELETE, zrowchange_block(u), zrowchange_offset(u),
@@ -328,18 +306,8 @@ zrowwrite_delete(RowChange *u, bool elsewhere, TransactionId as_of)
 		rec->as_of = as_of;
 		rec->cid = FirstCommandId;
 	}
-	header_length = whole_row_payload(u, &payload, rec);
-
-	/*
-	 * Replay can take the row from the table page, but could not compress it
-	 * as we would: its LZ4 library may be another one.
-	 */
-	change.row_left_out = change.logged && !TransactionIdIsValid(as_of) &&
-		zchange_pages_have_images();
-	if (change.row_left_out)
-		change.old_header_length = header_length;
-	else
-		zur_compress(rec, payload.compressed, sizeof(payload.compressed));
+	header_payload(u, payload, rec);
+	change.compact = change.logged && !TransactionIdIsValid(as_of);
 	add_logical(u, &change);
 	zslot_use(&u->writer, &change, 0, u->buf, &u->pick);
 	zvismap_clear_in(u->writer.rel, &change);

@@ -83,7 +83,7 @@ try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, bool want_
 			return place->off != InvalidOffsetNumber &&
 				zpage_has_space(page, place->off, len + growth * sizeof(ZPageSlot));
 		}
-		if (tries > 0 || !zheap_prune_page(writer->rel, buf))
+		if (tries > 0 || !zprune_by_writer(writer, buf))
 			return false;
 	}
 	return false;
@@ -293,6 +293,7 @@ zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInser
 		}
 		space = space_for_map(BufferGetPage(buf), need + keep_free);
 		UnlockReleaseBuffer(buf);
+		zwriter_reserve(writer);	/* the page may have taken some of it */
 		if (!use_fsm || visits > MAX_VISITS_IN_VAIN)
 			break;
 		misled |= (space < 0);
@@ -359,7 +360,7 @@ zspace_by_pruning(const ZWriter *writer, Buffer buf, const ZSlotPick *pick, Size
 		!zprune_plan(writer->rel, buf, plan))
 		return false;
 	space = zpage_space_after(page, plan->items, plan->n, &off);
-	if (off == InvalidOffsetNumber || space < need)
+	if (off == InvalidOffsetNumber || space < need || !zimage_save_rows(writer, buf, plan))
 		return false;
 	Assert(plan_leads_to(page, plan, off, space));	/* PRUNE-3 */
 	memset(place, 0, sizeof(*place));

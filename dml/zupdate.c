@@ -43,7 +43,7 @@ make_space_in_place(RowChange *u)
 
 		if (len <= ItemIdGetLength(lp) || zpage_hole(page) >= len + slot_bytes)
 			return zpage_replace_fits(page, off, len);
-		if (tries > 0 || !zheap_prune_page(u->writer.rel, u->buf))
+		if (tries > 0 || !zprune_by_writer(&u->writer, u->buf))
 			break;
 	}
 	return false;
@@ -209,7 +209,7 @@ find_new_place(RowChange *u, ZPrunePlan *plan, ZNewPlace *place)
 {
 	bool		again;
 
-	if (!zpage_has_overflow(BufferGetPage(u->buf)) && zrowwrite_leaves_out(u) &&
+	if (!zpage_has_overflow(BufferGetPage(u->buf)) && zrowwrite_is_compact(u) &&
 		zspace_by_pruning(&u->writer, u->buf, &u->pick, u->replacement->len, plan, place))
 		return;
 	again = zspace_second_page(&u->writer, u->buf, u->replacement->len, u->state.others_locks,

@@ -32,6 +32,7 @@
  *		can make this untrue (undo/undo_damage.c).
  *	CHAIN-12	a chain has at most one open LOCK above its committed records,
  *				and only that of an inline slot (TAG-2).
+ *	CHAIN-13	the row of a stub that a snapshot may need was saved (SAVED-1).
  *	ROW-1	a row has no more columns than its table; they can be read, and
  *			fill it up to its count. A row of an aborted transaction, which may
  *			have added columns to the table, is undone before anybody reads it.
@@ -64,6 +65,7 @@
 #include "monitor/faults.h"
 #include "monitor/monitor.h"
 #include "mvcc/zchain.h"
+#include "mvcc/zsaved.h"
 #include "mvcc/zvis.h"
 #include "storage/bufmgr.h"
 #include "undo/undo.h"
@@ -107,6 +109,9 @@ typedef struct Check
 
 	/* for each offset: the row's author has aborted, and is not undone yet */
 	bool		aborted[ZHEAP_MAX_OFFSET + 1];
+
+	/* for each offset: a stub whose author is not before `oldest` */
+	bool		saved[ZHEAP_MAX_OFFSET + 1];
 } Check;
 
 static void fault(Check *check, const char *invariant, OffsetNumber item,
@@ -196,6 +201,7 @@ check_row_author(Check *check, int s, OffsetNumber off, const ZuRecord *rec, ZXi
 		return;
 	check->met[off] = true;
 	check->aborted[off] = (status == ZXID_ABORTED);
+	check->saved[off] = ItemIdIsRedirected(lp) && status == ZXID_COMMITTED;
 	if (!state_fits(state, rec))
 		/* VIS-2 */
 		fault(check, "CHAIN-6", off, "row is in state %d, but its newest undo record has type %d",
@@ -216,9 +222,10 @@ check_record(Check *check, int s, const ZuRecord *rec, UndoPtr ptr, ZXidStatus s
 	int			last = rec->offset + (rec->type == ZUR_INSERT ? rec->nrows : 1) - 1;
 
 	Assert(s >= 1 && s <= check->view.n);
-	if (rec->type == ZUR_IMAGE || rec->type == ZUR_LOCKS)
+	if (zrecord_is_saved(rec->type) || rec->type == ZUR_LOCKS)
 	{
-		fault(check, "CHAIN-3", 0, "slot %d: a page image or a list of locks is in the chain", s);
+		fault(check, "CHAIN-3", 0,
+			  "slot %d: a page image, saved rows or a list of locks are in the chain", s);
 		return false;
 	}
 	if (rec->offset < FirstOffsetNumber || last > ZHEAP_MAX_OFFSET)
@@ -474,6 +481,22 @@ check_row(Check *check, OffsetNumber off)
 	read_row(check, off, row, len, natts);
 }
 
+/*
+ * Checks that the row of the stub at off, whose author is not before `oldest`,
+ * has been saved (CHAIN-13).
+ */
+static void
+check_saved(Check *check, OffsetNumber off)
+{
+	char		row[BLCKSZ];
+	int			len;
+
+	if (zsaved_find(check->rel, check->block, zpage_trailer((Page) check->page.data)->saved, off,
+					row, &len) == ZSAVED_MISSING)
+		/* SAVED-1 */
+		fault(check, "CHAIN-13", off, "the row of the stub was not saved");
+}
+
 /* ---- pages ---- */
 
 /*
@@ -572,6 +595,7 @@ check_page(Check *check)
 	check_overflow_slots(check);
 	check_all_visible(check);
 	memset(check->aborted, false, sizeof(check->aborted));
+	memset(check->saved, false, sizeof(check->saved));
 	for (int s = 1; s <= check->view.n; s++)
 		if (check->view.s[s].xid_flags & ZSLOT_COMMON_LOCKS)
 			check_lock_list(check, s);
@@ -582,6 +606,8 @@ check_page(Check *check)
 	for (OffsetNumber off = FirstOffsetNumber; off <= PageGetMaxOffsetNumber(page); off++)
 		if (ItemIdIsNormal(PageGetItemId(page, off)))
 			check_row(check, off);
+		else if (check->saved[off])
+			check_saved(check, off);
 }
 
 /* ---- the undo log itself ---- */
@@ -679,7 +705,8 @@ check_log(Check *check)
 		int			last = rec.offset + (rec.type == ZUR_INSERT ? rec.nrows : 1) - 1;
 
 		CHECK_FOR_INTERRUPTS();
-		if (rec.type != ZUR_IMAGE && (rec.offset < FirstOffsetNumber || last > ZHEAP_MAX_OFFSET))
+		if (!zrecord_is_saved(rec.type) &&
+			(rec.offset < FirstOffsetNumber || last > ZHEAP_MAX_OFFSET))
 			fault(check, "CHAIN-3", 0, "log %u: undo %u.%u.%u is of items %u to %d", check->block,
 				  zuptr_generation(ptr), zuptr_extent(ptr), zuptr_byte(ptr), rec.offset, last);
 	}

@@ -432,7 +432,7 @@ put_pending_of_log(Rollbacks *r, uint32 logno)
 			last = rec.xid;
 			aborted = (zxid_status(rec.xid) == ZXID_ABORTED);
 		}
-		if (aborted && rec.type != ZUR_IMAGE)
+		if (aborted && !zrecord_is_saved(rec.type))
 		{
 			p.last.reloid = rec.reloid;
 			p.last.relnumber = rec.relnumber;
@@ -522,7 +522,7 @@ static const char *
 record_type_name(ZuRecordType type)
 {
 	static const char *const names[] = {"?", "INSERT", "UPDATE", "DELETE", "MOVE", "LOCK", "IMAGE",
-	"LOCKS"};
+	"LOCKS", "ROWS"};
 
 	return ((int) type >= 1 && (int) type < (int) lengthof(names)) ? names[type] : names[0];
 }
@@ -542,8 +542,6 @@ record_flags(const ZuRecord *rec)
 		flags[n++] = "unlogged";
 	if (rec->type == ZUR_INSERT && (rec->xflags & ZUX_SPECULATIVE))
 		flags[n++] = "speculative";
-	if (zrecord_row_gone(rec))
-		flags[n++] = "row gone";
 	if (rec->open)
 		flags[n++] = "open";
 	if (rec->xflags & ZUX_MOVED_IN)

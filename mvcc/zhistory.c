@@ -153,6 +153,7 @@ zhistory_first(ZHistory *history, OffsetNumber off, ZHistoryVersion *version)
 	if (!zwalk_begin(&history->walk, &row, ZCHAIN_COPIED))
 		return ZHISTORY_END;
 	zaccept_init(&history->accept, ZACCEPT_MVCC, &history->horizon, history->slots.oldest);
+	history->accept.of_nobody = true;
 	return answer(history, version);
 }
 

@@ -17,6 +17,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "mvcc/zpageview.h"
+#include "mvcc/zsaved.h"
 #include "mvcc/zwalk.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -532,7 +533,17 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 		rec->relnumber = c->relnumber;
 		if (rec->type != ZUR_INSERT)
 			raw = zur_raw_payload(rec, c->raw, sizeof(c->raw), &rawlen);
-		if (!zwalk_undo_record(row, &len, &has_bytes, &exists, rec, raw, rawlen))
+		if (!has_bytes && (rec->type == ZUR_DELETE || rec->type == ZUR_MOVE))
+		{
+			has_bytes = zsaved_take(c->rel, c->block, zpage_trailer(view->page.data)->saved, off,
+									row, &len);
+			if (!has_bytes && c->accept.kind == ZACCEPT_MVCC)	/* SAVED-2 */
+				zvis_corrupt_chain(c->rel, c->block, zpage_trailer(view->page.data)->saved);
+			exists = has_bytes;
+			if (!exists)
+				break;
+		}
+		if (!zwalk_undo_record(row, &len, has_bytes, &exists, rec, raw, rawlen))
 			zvis_corrupt_chain(c->rel, c->block, view->slots.s[s].ptr);
 		if (!exists)
 			break;

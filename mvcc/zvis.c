@@ -120,8 +120,7 @@ is_removable(const ZWalk *walk, Snapshot snapshot, ZXid xid)
  * been rolled back; of a row whose deleter or mover is not behind the
  * snapshot's horizon, the version before. The planner reads the ends of an
  * index under such a snapshot, to estimate the least and greatest values of a
- * column. An old row that replay did not find (REPLAY-1 in change/) counts as
- * deleted here: zwalk_step_back would raise an error, and the query would fail.
+ * column.
  */
 static ZWalkResult
 walk_to_unremovable(ZWalk *walk, ZAccept *accept, Snapshot snapshot)
@@ -150,7 +149,7 @@ walk_to_unremovable(ZWalk *walk, ZAccept *accept, Snapshot snapshot)
 		if (!walk->exists)
 			return ZWALK_BEGINNING;
 	}
-	if (found == ZWALK_AUTHOR && !ZH_LIVE(walk->header) && !zrecord_row_gone(&walk->rec) &&
+	if (found == ZWALK_AUTHOR && !ZH_LIVE(walk->header) &&
 		!is_removable(walk, snapshot, walk->rec.xid))
 		zwalk_step_back(walk);
 	return found;

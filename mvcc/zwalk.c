@@ -16,6 +16,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "mvcc/zown.h"
+#include "mvcc/zsaved.h"
 #include "mvcc/zwalk.h"
 #include "storage/bufmgr.h"
 #include "storage/procarray.h"
@@ -32,6 +33,7 @@ zaccept_init(ZAccept *accept, ZAcceptKind kind, Snapshot snapshot, ZXid oldest)
 	accept->snapshot = snapshot;
 	accept->limit = 0;
 	accept->oldest = oldest;
+	accept->of_nobody = false;
 	accept->last_xid = InvalidZXid;
 	accept->last_answer = false;
 }
@@ -169,6 +171,7 @@ zwalk_begin(ZWalk *walk, const ZRow *row, ZChainSource source)
 	walk->off = off;
 	walk->slots = row->slots;
 	walk->source = source;
+	walk->saved = zpage_trailer(page)->saved;
 	walk->at_author = false;
 	walk->last_reader = 0;
 	for (int i = 0; i < ZWALK_READERS; i++)
@@ -287,7 +290,7 @@ zwalk_find_author(ZWalk *walk, ZAccept *accept)
  * buffer.
  */
 bool
-zwalk_undo_record(char *row, int *len, bool *has_bytes, bool *exists, const ZuRecord *rec,
+zwalk_undo_record(char *row, int *len, bool has_bytes, bool *exists, const ZuRecord *rec,
 				  const char *raw, Size rawlen)
 {
 	const char *p = raw;
@@ -303,7 +306,7 @@ zwalk_undo_record(char *row, int *len, bool *has_bytes, bool *exists, const ZuRe
 			*exists = false;
 			return true;
 		case ZUR_UPDATE:
-			if (!*has_bytes || *len < ZTUPLE_HEADER_SIZE)
+			if (!has_bytes || *len < ZTUPLE_HEADER_SIZE)
 				return false;
 			p = zheader_compact_get(p, end, zheader_get(row), &old);
 			if (p == NULL)
@@ -318,15 +321,10 @@ zwalk_undo_record(char *row, int *len, bool *has_bytes, bool *exists, const ZuRe
 			return true;
 		case ZUR_DELETE:
 		case ZUR_MOVE:
-			if (zrecord_row_gone(rec))
-				return false;
 			p = zheader_compact_get(p, end, 0, &old);
-			if (p == NULL || (end - p) + ZTUPLE_HEADER_SIZE > BLCKSZ)
+			if (p != end || !has_bytes || !zheader_same_shape(old, zheader_get(row)))
 				return false;
-			memcpy(row + ZTUPLE_HEADER_SIZE, p, end - p);
 			zheader_set(row, old);
-			*len = (end - p) + ZTUPLE_HEADER_SIZE;
-			*has_bytes = true;
 			return true;
 		default:
 			return false;
@@ -334,27 +332,9 @@ zwalk_undo_record(char *row, int *len, bool *has_bytes, bool *exists, const ZuRe
 }
 
 /*
- * Raises the error for an old row that replay did not find any more. By
- * REPLAY-1 no snapshot of this server needs it; one of a standby may, and so
- * index builds and rewrites of the table ask for it as long as `oldest` is held
- * back.
- */
-static void
-row_is_gone(const ZWalk *walk)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("old row (%u,%u) of relation \"%s\" was lost in a crash", walk->block,
-					walk->off, RelationGetRelationName(walk->rel)),
-			 errdetail("All snapshots of this server see that transaction %u has deleted or "
-					   "moved it, but a prepared transaction or a replication slot keeps its undo.",
-					   zxid_to_xid(walk->rec.xid)),
-			 errhint("Try again when zundo.stat_horizon shows a later transaction.")));
-}
-
-/*
- * zwalk_step_back: See zwalk.h. Undoes walk->rec. Raises
- * ERRCODE_DATA_CORRUPTED if it does not fit the row.
+ * zwalk_step_back: See zwalk.h. Undoes walk->rec, after taking the bytes of a
+ * stub from where they were saved. Raises ERRCODE_DATA_CORRUPTED if the record
+ * does not fit the row, or if that was not saved.
  */
 void
 zwalk_step_back(ZWalk *walk)
@@ -364,11 +344,20 @@ zwalk_step_back(ZWalk *walk)
 
 	Assert(walk->at_author && walk->exists);
 	walk->at_author = false;
-	if (unlikely(zrecord_row_gone(&walk->rec)))
-		row_is_gone(walk);
+	if (unlikely(!walk->has_bytes) &&
+		(walk->rec.type == ZUR_DELETE || walk->rec.type == ZUR_MOVE))
+	{
+		walk->has_bytes = zsaved_take(walk->rel, walk->block, walk->saved, walk->off, walk->row,
+									  &walk->len);
+		if (!walk->has_bytes)
+		{
+			walk->exists = false;	/* SAVED-2 */
+			return;
+		}
+	}
 	if (walk->rec.type != ZUR_INSERT)
 		raw = zur_raw_payload(&walk->rec, walk->raw, sizeof(walk->raw), &rawlen);
-	if (!zwalk_undo_record(walk->row, &walk->len, &walk->has_bytes, &walk->exists, &walk->rec, raw,
+	if (!zwalk_undo_record(walk->row, &walk->len, walk->has_bytes, &walk->exists, &walk->rec, raw,
 						   rawlen))
 		zvis_corrupt_chain(walk->rel, walk->block, walk->rec_ptr);
 	if (walk->exists)
@@ -379,48 +368,36 @@ ZWalkResult
 zwalk_next(ZWalk *walk, ZAccept *accept)
 {
 	if (walk->at_author)
+	{
 		zwalk_step_back(walk);
+		if (unlikely(!walk->exists && walk->rec.type != ZUR_INSERT) &&
+			accept->kind == ZACCEPT_MVCC && !accept->of_nobody &&
+			!zaccept_version(accept, &walk->rec))
+			zvis_corrupt_chain(walk->rel, walk->block, walk->saved);	/* SAVED-2 */
+	}
 	return walk->exists ? zwalk_find_author(walk, accept) : ZWALK_BEGINNING;
 }
 
 /*
- * Puts the image's bytes back around the page's free space. Returns false if
- * the image is malformed.
+ * Returns whether the snapshot does not see the transaction that had committed
+ * when the image was made. Of saved rows: whether it does not see the
+ * transaction that saved them; one that does is younger than all images below.
  */
-static bool
-image_restore(char *page, const char *raw, Size rawlen)
+static inline bool
+unseen(const ZuRecord *rec, ZXid oldest, Snapshot snapshot)
 {
-	PageHeaderData header;
-	Size		tail;
+	ZXid		xid = rec->type == ZUR_ROWS ? rec->xid : rec->committed;
 
-	if (raw == NULL || rawlen < SizeOfPageHeaderData)
-		return false;
-	memcpy(&header, raw, SizeOfPageHeaderData);
-	if (header.pd_lower < SizeOfPageHeaderData || header.pd_upper < header.pd_lower ||
-		header.pd_upper > BLCKSZ)
-		return false;
-	tail = BLCKSZ - header.pd_upper;
-	if (rawlen != header.pd_lower + tail)
-		return false;
-	memcpy(page, raw, header.pd_lower);
-	memset(page + header.pd_lower, 0, header.pd_upper - header.pd_lower);
-	memcpy(page + header.pd_upper, raw + header.pd_lower, tail);
-
-	/*
-	 * An image is made of a page without an overflow page. Rows may
-	 * nevertheless name slots of an overflow page that the page had before,
-	 * and readers of the image must not take that for damage.
-	 */
-	zpage_trailer(page)->overflow = ZPAGE_HAD_OVERFLOW;
-	return zpage_is_valid(page);
+	return xid >= oldest && XidInMVCCSnapshot(zxid_to_xid(xid), snapshot);
 }
 
 /*
  * zwalk_jump_to_image: See zwalk.h. Follows the images from the newest to
  * older ones as long as the snapshot does not see the transaction that had
  * committed when the image was made; then all later changes are invisible too.
- * Does nothing if an own change is on the page, nor for a serializable
- * transaction, which must report every change that it does not see.
+ * Passes over saved rows. Does nothing if an own change is on the page, nor
+ * for a serializable transaction, which must report every change that it does
+ * not see.
  */
 bool
 zwalk_jump_to_image(char *page, ZSlotView *slots, Relation rel, BlockNumber block,
@@ -431,7 +408,7 @@ zwalk_jump_to_image(char *page, ZSlotView *slots, Relation rel, BlockNumber bloc
 	char	   *next;
 	ZuRecord	rec,
 				best_rec;
-	UndoPtr		ptr = zpage_trailer(page)->image;
+	UndoPtr		ptr = zpage_trailer(page)->saved;
 	ZXid		oldest = slots->oldest;
 	const char *raw;
 	Size		rawlen;
@@ -447,11 +424,15 @@ zwalk_jump_to_image(char *page, ZSlotView *slots, Relation rel, BlockNumber bloc
 		buf = MemoryContextAlloc(TopMemoryContext, 3 * ZUR_MAX_LENGTH);
 	next = buf;
 	while (ptr != InvalidUndoPtr &&
-		   zu_fetch_image(ptr, rel->rd_locator.relNumber, block, &rec, next) &&
-		   rec.committed >= slots->oldest &&
-		   XidInMVCCSnapshot(zxid_to_xid(rec.committed), snapshot))
+		   zu_fetch_saved(ptr, rel->rd_locator.relNumber, block, &rec, next) &&
+		   unseen(&rec, slots->oldest, snapshot))
 	{
 		CHECK_FOR_INTERRUPTS();
+		if (rec.type == ZUR_ROWS)
+		{
+			ptr = rec.prev;
+			continue;
+		}
 		best = next;
 		best_rec = rec;
 		next = (best == buf) ? buf + ZUR_MAX_LENGTH : buf;
@@ -460,8 +441,8 @@ zwalk_jump_to_image(char *page, ZSlotView *slots, Relation rel, BlockNumber bloc
 	if (best == NULL)
 		return false;
 	raw = zur_raw_payload(&best_rec, buf + 2 * ZUR_MAX_LENGTH, ZUR_MAX_LENGTH, &rawlen);
-	if (!image_restore(page, raw, rawlen))
-		zvis_corrupt_chain(rel, block, zpage_trailer(page)->image);
+	if (!zsaved_restore(page, raw, rawlen))
+		zvis_corrupt_chain(rel, block, zpage_trailer(page)->saved);
 	zslots_copy(rel, block, page, slots);
 	slots->oldest = oldest;		/* VIS-1 */
 	return true;
@@ -476,7 +457,7 @@ zwalk_load(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, Snapshot
 {
 	ZRow		row = zvis_row_on(rel, buf, off, &copy->slots);
 	bool		mvcc = snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot);
-	bool		has_image = mvcc && zpage_trailer(row.page)->image != InvalidUndoPtr;
+	bool		has_image = mvcc && zpage_trailer(row.page)->saved != InvalidUndoPtr;
 	bool		begun = false;
 
 	Assert(zc_buffer_locked(buf));

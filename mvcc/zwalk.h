@@ -42,6 +42,8 @@ typedef struct ZAccept
 	CommandId	limit;			/* ZACCEPT_OWN_BEFORE; 0 = no own record is
 								 * accepted */
 	ZXid		oldest;
+	bool		of_nobody;		/* nobody holds the snapshot, so what it would
+								 * need may have been discarded (zhistory.c) */
 	ZXid		last_xid;		/* the last answer, for other transactions */
 	bool		last_answer;
 } ZAccept;
@@ -108,6 +110,7 @@ typedef struct ZWalk
 	/* where the walk stands in each slot's chain that it has entered */
 	bool		entered[ZPAGE_MAX_SLOTS + 1];
 	UndoPtr		next[ZPAGE_MAX_SLOTS + 1];
+	UndoPtr		saved;			/* the page's list of saved rows */
 	ZChainSource source;
 	UndoPtr		gone;			/* for zchain_begin_copied */
 	ZChain		chain;			/* the one that is being read */
@@ -198,7 +201,7 @@ extern void zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live);
  * the version before rec; raw is the raw payload of rec. Sets *exists to false
  * for an insertion. Returns false if the record does not fit the row.
  */
-extern bool zwalk_undo_record(char *row, int *len, bool *has_bytes, bool *exists,
+extern bool zwalk_undo_record(char *row, int *len, bool has_bytes, bool *exists,
 							  const ZuRecord *rec, const char *raw, Size rawlen);
 
 /*

@@ -80,7 +80,7 @@ zpage_init(Page page)
 
 	PageInit(page, BLCKSZ, sizeof(ZPageTrailer) + ZPAGE_INITIAL_SLOTS * sizeof(ZPageSlot));
 	trailer = zpage_trailer(page);
-	trailer->image = InvalidUndoPtr;
+	trailer->saved = InvalidUndoPtr;
 	trailer->overflow = ZPAGE_NO_OVERFLOW;
 	trailer->debt = 0;
 	zpage_set_upper(page, ((PageHeader) page)->pd_upper);
@@ -479,12 +479,11 @@ undo_delete(Page page, OffsetNumber off, const char *payload, Size len)
 {
 	ItemId		lp = PageGetItemId(page, off);
 	ZHeader		present = zheader_get(zpage_row(page, lp));
-	int			row_len = zpage_row_length(page, lp);
 	ZHeader		old;
 	const char *p;
 
 	p = zheader_compact_get(payload, payload + len, 0, &old);
-	if (p == NULL || payload + len - p != row_len - ZTUPLE_HEADER_SIZE)
+	if (p == NULL || p != payload + len)
 		return false;
 	if ((old ^ present) & (ZH_NATTS_MASK | ZH_NULLS))
 		return false;

@@ -116,8 +116,8 @@ zslot_locks_only(const ZPageSlot *slot)
 
 typedef struct ZPageTrailer
 {
-	UndoPtr		image;			/* newest page image in undo (mvcc/README.md),
-								 * 0 = none */
+	UndoPtr		saved;			/* newest record of the list of images and
+								 * saved rows (mvcc/zsaved.c), 0 = none */
 	BlockNumber overflow;		/* undo block with more slots, or
 								 * ZPAGE_NO_OVERFLOW, ZPAGE_HAD_OVERFLOW,
 								 * ZPAGE_LOST_OVERFLOW */
@@ -456,11 +456,14 @@ extern int	zpage_stale_keys(Page page, OffsetNumber *offsets);
 /* What pruning does to one line pointer. */
 typedef enum ZPruneAction
 {
-	ZPRUNE_STUB,				/* deleted or moved row -> stub */
+	ZPRUNE_STUB,				/* deleted or moved row, which has been saved
+								 * -> stub */
 	ZPRUNE_DEAD,				/* row or stub -> LP_DEAD */
 	ZPRUNE_UNUSED,				/* row, stub or LP_DEAD -> LP_UNUSED */
 	ZPRUNE_CUT,					/* live row: room becomes its length */
-	ZPRUNE_UNSTALE				/* live row: loses ZH_STALE_KEYS */
+	ZPRUNE_UNSTALE,				/* live row: loses ZH_STALE_KEYS */
+	ZPRUNE_KEEP					/* row that no snapshot needs, but whose line
+								 * pointer must stay -> stub */
 } ZPruneAction;
 
 typedef struct ZPruneItem

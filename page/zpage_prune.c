@@ -8,7 +8,8 @@
  * cleanup lock is needed, because readers copy rows while they hold the share
  * lock. Takes no locks, writes no WAL. Only callers have crash points.
  *
- *	LP_NORMAL --STUB--> LP_REDIRECT --DEAD--> LP_DEAD --UNUSED--> LP_UNUSED
+ *	LP_NORMAL --STUB, KEEP--> LP_REDIRECT --DEAD--> LP_DEAD --UNUSED-->
+ *			LP_UNUSED
  *	LP_NORMAL --DEAD--> LP_DEAD;  anything used --UNUSED--> LP_UNUSED
  *	LP_NORMAL --CUT--> LP_NORMAL with room = length
  *	LP_NORMAL --UNSTALE--> LP_NORMAL without ZH_STALE_KEYS
@@ -164,6 +165,7 @@ zpage_prune(Page page, const ZPruneItem *items, int nitems)
 		switch ((ZPruneAction) items[i].action)
 		{
 			case ZPRUNE_STUB:
+			case ZPRUNE_KEEP:
 				make_stub(page, lp);
 				break;
 			case ZPRUNE_DEAD:

@@ -1,8 +1,6 @@
-# While the server writes full-page images, the WAL record of a deletion, and
-# that of a move within a page, do not contain the old row; replay takes it from
-# the table page (REPLAY-1 in change/README.md). Whichever pages were written
-# before a crash, the old row is available to those that need it, and never
-# another row in its place.
+# A deletion, and a move, leave the old row where it is. It is saved in undo when others
+# need the space (SAVED-1 in mvcc/zsaved.c). Whichever pages were written before a crash,
+# the old row is available to those that need it, and never another row in its place.
 # slow
 use strict;
 use warnings;
@@ -29,17 +27,6 @@ sub clone
 	return $clone;
 }
 
-# left_out NODE, TYPE, START: returns the number of records of this type since START
-# without and with the row.
-sub left_out
-{
-	my ($node, $type, $start) = @_;
-	return $node->safe_psql('postgres', qq{
-		SELECT count(*) FILTER (WHERE description LIKE '%left out%'), count(*) FILTER (WHERE description NOT LIKE '%left out%')
-		FROM pg_get_wal_records_info('$start', pg_current_wal_flush_lsn())
-		WHERE resource_manager = 'zundo' AND record_type = '$type'});
-}
-
 # Each combination of pages that were written before the crash: none, all, only tables, only undo.
 for my $images (qw(on off))
 {
@@ -58,7 +45,6 @@ C
 		INSERT INTO wide SELECT g, (SELECT string_agg(md5((g * 1000 + i)::text), '') FROM generate_series(1, 120) i) FROM generate_series(1, 60) g;
 		INSERT INTO packed SELECT g, repeat(md5(g::text), 1 + g % 200) FROM generate_series(1, 300) g;
 		CHECKPOINT});
-	my $start = sql('SELECT pg_current_wal_insert_lsn()');
 
 	# Deletions and moves in subtransactions, and again after a rollback; new rows that
 	# use the room of deleted ones.
@@ -72,12 +58,6 @@ C
 	$open->query_safe(join('; ', 'BEGIN', map({ "UPDATE $_ SET n = n + 1 WHERE id % 5 = 0; SAVEPOINT m; UPDATE $_ SET n = n - 1, pad = pad || 'z' WHERE id % 5 IN (0, 1)"
 		} @tables), map({ "DELETE FROM $_ WHERE id % 2 = 0; SAVEPOINT c; DELETE FROM $_ WHERE id % 7 = 0" } @tables)));
 	sql("SELECT pg_logical_emit_message(true, 'test', 'flush')");
-	my ($short, $literal) = split(/\|/, left_out($node, 'DELETE', $start));
-	cmp_ok($images eq 'on' ? $short : $literal, '>', 2000, "images $images: many deletions " . ($images eq 'on' ? 'leave the row out' : 'have the row'));
-	cmp_ok($images eq 'on' ? $literal : $short, '<', 10, "images $images: few others");
-	($short, $literal) = split(/\|/, left_out($node, 'MOVE', $start));
-	cmp_ok($short, ($images eq 'on' ? '>' : '<'), ($images eq 'on' ? 500 : 10), "images $images: moves within a page that leave the row out");
-	cmp_ok($literal, '>', 50, "images $images: moves that have it");
 	my @files = map { sql("SELECT pg_relation_filepath('$_')") } @tables;
 	my $undo = sql("SELECT pg_relation_filepath('zundo.undo_log')");
 	is(sql($rows), $before, "images $images: others see no deletion in progress");
@@ -108,8 +88,8 @@ C
 }
 
 # full_page_writes was off until just now: the table page has no image in WAL, and is
-# newer on disk than the deletion's record. The row has gone from there; so all snapshots
-# see the deletion.
+# newer on disk than the records of the deletions. The rows have gone from there, and were
+# saved before.
 {
 	my $node = zundo_node('switched', <<'C', allows_streaming => 1);
 full_page_writes = off
@@ -128,10 +108,10 @@ C
 		WHERE record_type = 'FPW_CHANGE'}), 'images from now on');
 	sql(q{BEGIN; INSERT INTO other VALUES (3); DELETE FROM t WHERE id <= 15; UPDATE t SET id = id + 1000 WHERE id IN (16, 18); COMMIT;
 		INSERT INTO t SELECT 100 + g, repeat('b', 300) FROM generate_series(1, 15) g});
-	is(left_out($node, 'DELETE', $start), '15|0', 'the rows are left out');
-	is(left_out($node, 'MOVE', $start), '2|0', 'also those that have moved');
 	is(sql(qq{SELECT count(*) FROM pg_get_wal_records_info('$start', pg_current_wal_flush_lsn())
 		WHERE resource_manager = 'zundo' AND record_type IN ('DELETE', 'MOVE') AND fpi_length > 0}), '0', 'without an image');
+	my $saved = q{SELECT count(*) FROM zundo.undo_records(NULL, 1000) WHERE type = 'ROWS'};
+	cmp_ok(sql($saved), '>', 0, 'rows are saved');
 	my $state = "SELECT count(*), sum(id), min(pad), max(pad) FROM t";
 	my $before = sql($state);
 	my $file = sql("SELECT pg_relation_filepath('t')");
@@ -140,27 +120,24 @@ C
 
 	my $replayed = clone($node, 'switched_replayed');
 	$replayed->start;
-	is($replayed->safe_psql('postgres', "SELECT count(*) FROM zundo.undo_records(NULL, 1000) WHERE 'row gone' = ANY (flags)"), '0', 'an older table page: no row is gone');
+	is($replayed->safe_psql('postgres', $state), $before, 'an older table page');
+	sound($replayed, 'an older table page', 't');
 	$replayed->stop('fast');
 	copy($replayed->data_dir . "/$file", $node->data_dir . "/$file") or die $!;
 	$node->start;
-	is(sql("SELECT count(*) FROM zundo.undo_records(NULL, 1000) WHERE 'row gone' = ANY (flags)"), '17', 'a newer table page: the rows are gone');
-	is(sql($state), $before, 'nobody needs them');
-	sound($node, 'rows gone', 't');
-	like(sql('EXPLAIN SELECT * FROM t WHERE id < 2'), qr/rows=/, 'the planner, which looks for the least id, goes past them');
+	is(sql($state), $before, 'a newer table page');
+	cmp_ok(sql($saved), '>', 0, 'with saved rows');
+	sound($node, 'a newer table page', 't');
+	like(sql('EXPLAIN SELECT * FROM t WHERE id < 2'), qr/rows=/, 'the planner looks for the least id');
 	my %counts;
 	for (1 .. 20)
 	{
 		$counts{ sql(q{SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(id) FROM t WHERE pad < 'b'}) }++;
 		select(undef, undef, undef, 0.02);
 	}
-	is_deeply(\%counts, { 4 => 20 }, 'scans of a zbtree index judge their entries (MARK-1), and leave them alone');
-	for my $command ('CREATE INDEX ON t (id)', 'VACUUM FULL t')
-	{
-		my ($rc, $out, $err) = $node->psql('postgres', $command);
-		like($err, qr/old row \(0,1\) of relation "t" was lost in a crash/, "$command beside an old prepared transaction");
-	}
-	is(sql($state), $before, 'the same after the errors');
+	is_deeply(\%counts, { 4 => 20 }, 'scans of a zbtree index judge their entries (MARK-1)');
+	sql('CREATE INDEX ON t (id); VACUUM FULL t');
+	is(sql($state), $before, 'an index build and a rewrite beside an old prepared transaction');
 	sql("COMMIT PREPARED 'kept'");
 	sql('SELECT zundo.discard()');
 	sql('CREATE INDEX ON t (id); VACUUM FULL t');
@@ -209,5 +186,61 @@ C
 	no_crash($_) for $primary, $standby;
 	$standby->stop;
 	$primary->stop;
+}
+
+# A crash, or an error, after rows were saved and before the page is pruned, and after both
+# (SAVED-3). A prepared transaction keeps the undo, so that index builds and rewrites need
+# the rows afterwards.
+{
+	my $node = zundo_node('between', <<'C');
+wal_consistency_checking = 'all'
+restart_after_crash = on
+max_worker_processes = 0
+max_prepared_transactions = 2
+C
+	sql(q{CREATE EXTENSION zundo; CREATE TABLE other (id int) USING zheap; BEGIN; INSERT INTO other VALUES (1); PREPARE TRANSACTION 'kept'});
+	my $n = 0;
+	for my $fault (qw(rows-saved:error rows-saved:crash prune-logged:crash))
+	{
+		my $t = 't' . ++$n;
+		my $state = "SELECT count(*), sum(id), min(pad), max(pad) FROM $t";
+		my $insert = "INSERT INTO $t SELECT 100 + g, repeat('b', 300) FROM generate_series(1, 15) g";
+		sql("CREATE TABLE $t (id int, pad text) USING zheap; INSERT INTO $t SELECT g, repeat('a', 300) FROM generate_series(1, 24) g");
+		my $old = $node->background_psql('postgres', on_error_stop => 1);
+		$old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
+		my $seen = $old->query_safe($state);
+		sql("BEGIN; DELETE FROM $t WHERE id <= 10; SAVEPOINT s; UPDATE $t SET pad = 'c' || pad WHERE id IN (11, 12); DELETE FROM $t WHERE id IN (13, 14); COMMIT");
+		my $before = sql($state);
+		my $fails = sub { return ($node->psql('postgres', "SET zundo.fault = '$fault'; $insert"))[0] == 0 };
+		if ($fault =~ /error/)
+		{
+			ok(!$fails->(), "$fault: the insertion fails");
+			is($old->query_safe($state), $seen, "$fault: the old snapshot sees its rows");
+		}
+		else
+		{
+			ok(crashes($node, $fails), "$fault: a crash");
+			$old->{run}->finish;
+		}
+		is(sql($state), $before, "$fault: the rows");
+		sound($node, $fault, $t);
+		if ($fault !~ /error/)
+		{
+			$old = $node->background_psql('postgres', on_error_stop => 1);
+			$old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
+			$seen = $old->query_safe($state);
+		}
+		sql("DELETE FROM $t WHERE id = 20; $insert; CREATE INDEX ON $t (id)");
+		is($old->query_safe($state), $seen, "$fault: an old snapshot sees its rows when others have the space");
+		like($node->safe_psql('postgres', "SELECT count(*) FROM zundo.page_items('$t', 0) WHERE lp_state = 'stub'"), qr/^1[0-9]$/, "$fault: there are stubs");
+		sound($node, "$fault, inserted again", $t);
+		sql("VACUUM $t");
+		is($old->query_safe($state), $seen, "$fault: also after VACUUM");
+		$old->quit;
+		my $after = sql($state);
+		sql("ALTER TABLE $t SET TABLESPACE pg_default; VACUUM FULL $t");
+		is(sql($state), $after, "$fault: a rewrite");
+	}
+	$node->stop;
 }
 done_testing();

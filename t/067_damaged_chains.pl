@@ -11,10 +11,10 @@ my $node = zundo_node('chains', <<'C', no_data_checksums => 1);
 max_worker_processes = 0
 max_prepared_transactions = 20
 C
-my @tables = qw(inline list late mode plain status opened torn columns items kind half stray stub);
+my @tables = qw(inline list late mode plain status opened torn columns items kind half stray stub unsaved);
 sql('CREATE EXTENSION zundo;');
 sql("CREATE TABLE $_ (id int PRIMARY KEY, n int, t text) USING zheap; INSERT INTO $_ SELECT g, 0, 't' FROM generate_series(1, 10) g;") for @tables;
-sql("CREATE INDEX ON $_ (n);") for qw(list late mode stray stub);
+sql("CREATE INDEX ON $_ (n);") for qw(list late mode stray stub unsaved);
 sql('SELECT zundo.discard();');
 
 # stays NAME SQL...: prepares a transaction of these statements, which stays in progress.
@@ -35,8 +35,12 @@ my @writers = map { sql('BEGIN;', "UPDATE status SET n = 1 WHERE id = $_;", 'SEL
 is(sql(q{SELECT count(*), count(DISTINCT xid) FROM zundo.page_slots('status', 0);}), '4|4', 'no slot was added');
 # a row that has moved and leaves a stub
 my $mover = sql('BEGIN;', 'UPDATE stub SET n = 1 WHERE id = 1;', 'SELECT pg_current_xact_id();', 'COMMIT;');
-sql('VACUUM stub;');
-is(sql(q{SELECT lp_state FROM zundo.page_items('stub', 0) WHERE lp = 1;}), 'stub', 'the row has left a stub');
+sql('UPDATE unsaved SET n = 1 WHERE id = 1;');
+for my $table (qw(stub unsaved))
+{
+	sql("INSERT INTO $table SELECT 1000 + g, 0, repeat('x', 2000) FROM generate_series(1, $_) g ON CONFLICT DO NOTHING;") for 3, 4;
+	is(sql("SELECT lp_state FROM zundo.page_items('$table', 0) WHERE lp = 1;"), 'stub', "$table: the row has left a stub");
+}
 sound($node, 'as they are', @tables);
 my %path = map { $_ => $node->data_dir . '/' . sql("SELECT pg_relation_filepath('$_');") } @tables, 'zundo.undo_log';
 my %oid = map { $_ => sql("SELECT '$_'::regclass::oid;") } @tables;
@@ -130,6 +134,8 @@ for my $case ([ 'kind', sub { $_[0] & 2**44 - 1 } ], [ 'half', sub { 0 } ])
 change('stray', sub {
 	my ($list, $mover) = (slot($_[0], sub { $_[0] & 2 }), slot($_[0], sub { !($_[0] & 3) && $_[1] > $xid }));
 	substr($_[0], $list + 8, 8) = substr($_[0], $mover + 8, 8) });
+# the list of saved rows is cut off
+change('unsaved', sub { substr($_[0], 8176, 8) = "\0" x 8 });
 # a transaction that has committed counts as aborted: the first of the eight writers, on top
 # of which a later one has committed, and the one that has left a stub
 for my $committed ($writers[0], $mover)
@@ -150,10 +156,11 @@ my %says = (
 	inline => qr/^CHAIN-9\|\|slot \d+: inline locks [0-9A-F]+\/[0-9A-F]+$/,
 	list => qr/^CHAIN-10\|\|$undo names lockers up to \d+, but the pointer to it only up to \d+$/,
 	late => qr/^CHAIN-10\|11\|slot \d+: a lock of transaction \d+ in a list for lockers up to \d+$/,
-	mode => qr/^CHAIN-1\|\|slot \d+ belongs to transaction \d+, but its newest record to \d+\nCHAIN-3\|\|slot \d+: a page image or a list of locks is in the chain$/,
+	mode => qr/^CHAIN-1\|\|slot \d+ belongs to transaction \d+, but its newest record to \d+\nCHAIN-3\|\|slot \d+: a page image, saved rows or a list of locks are in the chain$/,
 	plain => qr/^CHAIN-10\|\|$undo in a list of locks has type 2$/,
 	status => qr/^CHAIN-4\|\|$undo of the aborted transaction $writers[0] lies below that of a committed one$/,
 	stub => qr/^PAGE-6\|1\|stub of a row whose author $mover has not committed$/m,
+	unsaved => qr/^CHAIN-13\|1\|the row of the stub was not saved$/,
 	opened => qr/^CHAIN-12\|\|$undo of transaction \d+ is an open LOCK below another one$/,
 	torn => qr/^E\|\|invalid undo record in block \d+ of relation "zundo\.undo_log"/,
 	columns => qr/^ROW-1\|1\|the row has 4 columns, the table 3$/,
@@ -165,6 +172,8 @@ like(sql("SELECT invariant, item, detail FROM zundo.check('$_');"), $says{$_}, "
 like(sql(q{SELECT detail FROM zundo.check('zundo.undo_log');}), qr/^log \d+: undo \d+\.\d+\.\d+ is of items 400 to 400$/m, 'of the undo log, too');
 my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSELECT 1 FROM stray WHERE id = 1 FOR UPDATE");
 like($err, qr/XX001: undo record [0-9A-F\/]+ of block 0 of relation file \d+ is not a list of locks/, 'a locker that reads such a list gets an error');
+($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nCREATE INDEX ON unsaved (t)");
+like($err, qr/XX001: undo of block 0 of relation "unsaved" cannot be followed/, 'an index build that needs the row of the stub gets an error');
 no_crash($node);
 $node->stop('immediate');
 done_testing();

@@ -154,8 +154,7 @@ is(sql('SELECT count(*), sum(id) FROM x'), '17|120', 'crashed: all rows');
 sql('DELETE FROM x WHERE id > 8', ';', 'SELECT zundo.discard()', ';', 'VACUUM (TRUNCATE false) x', ';',
 	"INSERT INTO x SELECT g, $row FROM generate_series(9, 15) g");
 is(blocks(), 22, 'VACUUM gives pages back that it has emptied');
-# The deleted rows are stubs, by which an old snapshot finds them in undo: the blocks stay
-# (VACUUM-2).
+# An old snapshot finds the deleted rows where they were: the blocks stay (VACUUM-2).
 my $reader = session($node);
 ask($reader, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT * FROM anchor');
 sql('DELETE FROM x WHERE id > 0', ';', 'VACUUM x');

@@ -128,15 +128,12 @@ copy_of(const char *bytes, Size length)
 
 /* Keeps the undo records that the change has packed. */
 static void
-keep_undo(ZChange *change, ZChangeWork *work)
+keep_undo(const ZChange *change)
 {
 	const char *p;
-	char		zeros[BLCKSZ] = {0};
 
 	if (change->covered)
 		return;
-	if (change->row_left_out)
-		zchange_put_row(change, work, zeros);
 	p = change->undo;
 	for (int i = 0; i < change->nrecords; i++)
 	{
@@ -177,7 +174,7 @@ keep_record(XLogReaderState *reader, bool undo)
 		if (!zchange_decode(reader, &change, &work))
 			elog(ERROR, "a record at %X/%X cannot be decoded", LSN_FORMAT_ARGS(reader->ReadRecPtr));
 		if (undo)
-			keep_undo(&change, &work);
+			keep_undo(&change);
 	}
 	else if (opcode != ZWAL_INLINE_LOCK)
 		return;
@@ -311,7 +308,7 @@ damaged(char *memory, const char *bytes, Size length, Size *changed)
 static void
 check_record(const ZuRecord *rec)
 {
-	if (rec->type < ZUR_INSERT || rec->type > ZUR_LOCKS || rec->nrows > ZHEAP_MAX_OFFSET + 300 ||
+	if (rec->type < ZUR_INSERT || rec->type > ZUR_ROWS || rec->nrows > ZHEAP_MAX_OFFSET + 300 ||
 		rec->length > ZUR_MAX_LENGTH)
 		FAIL("an undo record is accepted that is none");
 	touch(rec->payload, rec->payload_len);
@@ -343,11 +340,9 @@ check_change(ZChange *change)
 		if (change->covered)
 			break;
 		check_record(rec);
-		if (change->opcode != ZWAL_UNDO_ONLY && rec->type != ZUR_IMAGE &&
+		if (change->opcode != ZWAL_UNDO_ONLY && !zrecord_is_saved(rec->type) &&
 			(rec->offset < FirstOffsetNumber || rec->offset > ZHEAP_MAX_OFFSET))
 			FAIL("a row at offset %u is accepted", rec->offset);
-		if (change->row_left_out)
-			continue;
 		if (!zur_unpack(change->undo + byte, change->op.total - byte, &read) ||
 			read.type != rec->type || read.offset != rec->offset || read.xid != rec->xid ||
 			read.payload_len != rec->payload_len)

@@ -244,8 +244,7 @@ page_delete(Model *m)
 	h = zheader_get(row->bytes);
 	saved = save(row, moved ? ZUR_MOVE : ZUR_DELETE);
 	p = zheader_compact_put(saved->payload, h, 0);
-	memcpy(p, row->bytes + 5, row->len - 5);
-	saved->payload_len = p + row->len - 5 - saved->payload;
+	saved->payload_len = p - saved->payload;
 
 	h = ZH_WITH_STATE(ZH_WITH_SLOT(h, 1 + pick(m->nslots)),
 					  moved ? ZSTATE_MOVED : ZSTATE_DELETED) | ZH_KEY_CHANGE;

@@ -56,7 +56,7 @@ static void
 random_record(ZuRecord *rec, char *raw, char *packed)
 {
 	memset(rec, 0, sizeof(*rec));
-	rec->type = (ZuRecordType) (ZUR_INSERT + pick(ZUR_LOCKS));
+	rec->type = (ZuRecordType) (ZUR_INSERT + pick(ZUR_ROWS));
 	rec->xid = rec->topxid = (ZXid) (random_bits() & ZXID_MASK);
 	rec->xflags = (uint16) (pick(64) << 10);
 	if (pick(3) == 0)
@@ -105,6 +105,7 @@ random_record(ZuRecord *rec, char *raw, char *packed)
 			break;
 		case ZUR_UPDATE:
 		case ZUR_DELETE:
+		case ZUR_ROWS:
 			random_payload(rec, raw, packed);
 			break;
 	}

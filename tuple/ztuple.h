@@ -108,6 +108,8 @@ zheader_set(char *row, ZHeader h)
  * the bytes end before it does or are not valid. *h has no lock hint, lock tag
  * or slack bit (HEADER-1).
  */
+#define ZHEADER_COMPACT_MAX 4
+
 extern int	zheader_compact_size(ZHeader h, ZHeader base);
 extern char *zheader_compact_put(char *p, ZHeader h, ZHeader base);
 extern const char *zheader_compact_get(const char *p, const char *end, ZHeader base, ZHeader *h);

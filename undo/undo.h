@@ -181,11 +181,13 @@ extern ZXid zu_oldest_for(UndoPtr ptr);
  *	END_CRIT_SECTION
  *
  * At most ZU_MAX_RECORDS per op; all records of an op are contiguous in one
- * extent. An op covers at most ZU_MAX_PAGES undo pages.
+ * extent. An op covers at most ZU_MAX_PAGES undo pages. Before its change a
+ * caller may save rows, each time in an op of its own, if zu_has_spare says so.
  */
 #define ZU_MAX_RECORDS	3
 #define ZU_MAX_PAGES	5
-#define ZU_MAX_RESERVE	(ZU_MAX_RECORDS * ZUR_MAX_LENGTH)
+#define ZU_MAX_OP		(ZU_MAX_RECORDS * ZUR_MAX_LENGTH)
+#define ZU_MAX_RESERVE	(ZU_MAX_OP + ZUR_MAX_LENGTH)
 
 /*
  * What the headers of an op's new pages say: their place in the log, and the
@@ -234,6 +236,13 @@ typedef struct ZuOp
  * no set of logs left for this session.
  */
 extern void zu_reserve(Size bytes);
+
+/*
+ * Returns whether the backend can make an op of this many bytes, of shared
+ * undo, now, and another one of ZU_MAX_OP afterwards, without zu_reserve in
+ * between.
+ */
+extern bool zu_has_spare(Size bytes);
 
 /*
  * Fills op: chooses the place of each record, and pins and locks the undo
@@ -304,11 +313,11 @@ extern ZuFetchResult zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber,
 							  BlockNumber expect_block, ZuRecord *rec, char *buf);
 
 /*
- * Reads the IMAGE record at ptr as zu_fetch does. Returns false if there is no
- * such record, for whatever reason: the page's older versions are found without
- * it.
+ * Reads the IMAGE or ROWS record at ptr as zu_fetch does. Returns false if
+ * there is no such record, for whatever reason. For a reader that looks for an
+ * image: the page's older versions are found without it.
  */
-extern bool zu_fetch_image(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
+extern bool zu_fetch_saved(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
 						   ZuRecord *rec, char *buf);
 
 /*

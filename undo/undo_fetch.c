@@ -252,12 +252,12 @@ read_record(const char *src, Size len, RelFileNumber relnumber, BlockNumber bloc
 }
 
 /*
- * zu_fetch_image: See undo.h. Does not ask the map why the record is missing: a
+ * zu_fetch_saved: See undo.h. Does not ask the map why the record is missing: a
  * pointer to an image may be of any age, and after 2^20 generations of its
  * extent, less a few, zu_is_discarded takes it for a new one.
  */
 bool
-zu_fetch_image(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
+zu_fetch_saved(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
 			   ZuRecord *rec, char *buf)
 {
 	int			len;
@@ -268,7 +268,7 @@ zu_fetch_image(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_b
 		return false;
 	len = gather_any(ptr, buf);
 	return len > 0 && read_record(buf, len, expect_relnumber, expect_block, rec) &&
-		rec->type == ZUR_IMAGE;
+		zrecord_is_saved(rec->type);
 }
 
 /*

@@ -441,6 +441,12 @@ zu_reserve(Size bytes)
 		my.ahead = zu_alloc_extent(my.logno, my.bytes);
 }
 
+bool
+zu_has_spare(Size bytes)
+{
+	return my.ahead.generation != 0 || space_left() >= bytes + ZU_MAX_OP;
+}
+
 /* ---- one op ---- */
 
 /*

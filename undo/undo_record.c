@@ -113,8 +113,7 @@ stored_cid(const ZuRecord *rec)
 static bool
 has_payload(ZuRecordType type)
 {
-	return type == ZUR_UPDATE || type == ZUR_DELETE ||
-		type == ZUR_MOVE || type == ZUR_IMAGE || type == ZUR_LOCKS;
+	return type != ZUR_INSERT && type != ZUR_LOCK;
 }
 
 int
@@ -158,6 +157,7 @@ zur_length(ZuRecord *rec)
 			break;
 		case ZUR_UPDATE:
 		case ZUR_DELETE:
+		case ZUR_ROWS:
 			break;
 	}
 	if (has_payload(rec->type))
@@ -211,6 +211,7 @@ zur_pack(const ZuRecord *rec, char *dst)
 			break;
 		case ZUR_UPDATE:
 		case ZUR_DELETE:
+		case ZUR_ROWS:
 			break;
 	}
 	if (has_payload(rec->type) && rec->payload_len > 0)
@@ -293,6 +294,7 @@ unpack_by_type(const char *p, const char *end, ZuRecord *rec)
 			break;
 		case ZUR_UPDATE:
 		case ZUR_DELETE:
+		case ZUR_ROWS:
 			break;
 		default:
 			return false;
@@ -435,25 +437,35 @@ zur_peek_length(const char *src, Size len)
 /* ---- payloads ---- */
 
 /*
- * zur_compress: See undo_record.h. Compresses only payloads of COMPRESS_MIN
- * bytes and more, and only if that saves an eighth.
+ * zur_squeeze: See undo_record.h. Leaves less than COMPRESS_MIN bytes as they
+ * are.
  */
+int
+zur_squeeze(const char *bytes, int len, char *dst)
+{
+	if (zundo_undo_compression != ZUNDO_COMPRESS_LZ4 || len < COMPRESS_MIN)
+		return 0;
+	return Max(LZ4_compress_default(bytes, dst, len, len - len / 8 - 2), 0);
+}
+
+/* zur_expand: See undo_record.h. Trusts neither length. */
+bool
+zur_expand(const char *squeezed, int n, char *bytes, int len)
+{
+	return LZ4_decompress_safe(squeezed, bytes, n, len) == len;
+}
+
+/* zur_compress: See undo_record.h. The raw length comes before the block. */
 void
 zur_compress(ZuRecord *rec, char *buf, Size bufsize)
 {
 	int			n;
-	int			limit;
 
-	if (zundo_undo_compression != ZUNDO_COMPRESS_LZ4 ||
-		(rec->xflags & ZUX_LZ4) ||
-		rec->payload_len < COMPRESS_MIN)
+	Assert(bufsize >= rec->payload_len);
+	if (rec->xflags & ZUX_LZ4)
 		return;
-	limit = rec->payload_len - rec->payload_len / 8 - 2;
-	if (bufsize < 2)
-		return;
-	limit = Min(limit, (int) Min(bufsize - 2, (Size) PG_INT16_MAX));
-	n = LZ4_compress_default(rec->payload, buf + 2, rec->payload_len, limit);
-	if (n <= 0)
+	n = zur_squeeze(rec->payload, rec->payload_len, buf + 2);
+	if (n == 0)
 		return;
 	put_le(buf, rec->payload_len, 2);
 	rec->payload = buf;
@@ -479,7 +491,7 @@ zur_raw_payload(const ZuRecord *rec, char *buf, Size bufsize, Size *rawlen)
 	}
 	if (!get_le(&p, end, 2, &raw) || raw > bufsize)
 		return NULL;
-	if (LZ4_decompress_safe(p, buf, (int) (end - p), (int) raw) != (int) raw)
+	if (!zur_expand(p, (int) (end - p), buf, (int) raw))
 		return NULL;
 	*rawlen = (Size) raw;
 	return buf;

@@ -22,17 +22,19 @@
  *	             INSERT       varint: (n-1) << 1 | open (offset .. offset+n-1);
  *	                          4 bytes speculative token if ZUX_SPECULATIVE
  *	             UPDATE       compact old header, delta (tuple/ztuple.h)
- *	             DELETE       compact old header, old row without its header
- *	                          (zeros with ZUX_ROW_GONE)
+ *	             DELETE       compact old header; the row's bytes are on the
+ *	                          page or saved (mvcc/zsaved.c)
  *	             MOVE         6 bytes forward TID, then as DELETE
  *	             LOCK         1 byte: lock mode (bits 0-6), open (bit 7)
  *	             LOCKS        6 bytes youngest locker's xid, then entries of 8
  *	                          bytes (ZLockEntry)
  *	             IMAGE        6 bytes committed xid (mvcc/README.md), the table
  *	                          page without its hole
+ *	             ROWS         for each row 2 bytes offset, 2 bytes length, the
+ *	                          row with its header
  *
- * Of UPDATE, DELETE, MOVE, LOCKS and IMAGE, what follows the fixed fields of
- * the part "by type" is the payload; with ZUX_LZ4, which LOCKS never has, it
+ * Of UPDATE, DELETE, MOVE, LOCKS, IMAGE and ROWS, what follows the fixed fields
+ * of the part "by type" is the payload; with ZUX_LZ4, which LOCKS never has, it
  * is: 2 bytes raw length, LZ4 block.
  */
 #ifndef ZUNDO_UNDO_RECORD_H
@@ -52,8 +54,10 @@ typedef enum ZuRecordType
 	ZUR_LOCK,					/* one row locked; see 'open' */
 	ZUR_IMAGE,					/* not in a chain: the whole table page as it
 								 * was */
-	ZUR_LOCKS					/* locks of several transactions, in a chain
+	ZUR_LOCKS,					/* locks of several transactions, in a chain
 								 * of such (docs/locking.md) */
+	ZUR_ROWS					/* not in a chain: rows that have become stubs
+								 * (SAVED-1 in mvcc/zsaved.c) */
 } ZuRecordType;
 
 /* Flags in byte 0. */
@@ -68,9 +72,6 @@ typedef enum ZuRecordType
 #define ZUX_LZ4			0x0200	/* payload is compressed */
 #define ZUX_UNLOGGED	0x0400	/* of an unlogged table: void after a crash */
 #define ZUX_SPECULATIVE 0x0800	/* INSERT carries a speculative token */
-#define ZUX_ROW_GONE	0x0800	/* DELETE, MOVE: replay did not find the row,
-								 * which nobody needs (REPLAY-1 in
-								 * change/README.md); it is zeros */
 #define ZUX_MOVED_IN	0x1000	/* INSERT is the new half of a MOVE */
 #define ZUX_KEY_CHANGE	0x2000	/* UPDATE/DELETE/MOVE, INSERT moved in:
 								 * excludes KEY SHARE lockers */
@@ -122,10 +123,20 @@ typedef struct ZuRecord
 	ZXid		hold;			/* LOCKS: youngest locker named here or in a
 								 * record below; the record is kept as long as
 								 * that transaction may be in progress */
-	const char *payload;		/* UPDATE, DELETE, MOVE, IMAGE, LOCKS: raw or
+	const char *payload;		/* of all types but INSERT and LOCK: raw or
 								 * LZ4 bytes */
 	uint16		payload_len;
 } ZuRecord;
+
+/*
+ * Returns whether records of this type are in the list that begins at the
+ * page's trailer. They are in no chain, and undo nothing.
+ */
+static inline bool
+zrecord_is_saved(ZuRecordType type)
+{
+	return type == ZUR_IMAGE || type == ZUR_ROWS;
+}
 
 /*
  * Returns whether rec is about a version of the row at off that names the slot
@@ -159,16 +170,6 @@ static inline ZXid
 zrecord_author(const ZuRecord *rec)
 {
 	return likely(!TransactionIdIsValid(rec->as_of)) ? rec->xid : zxid_widen(rec->as_of);
-}
-
-/*
- * Returns whether rec is of a deletion or move whose row replay did not find.
- */
-static inline bool
-zrecord_row_gone(const ZuRecord *rec)
-{
-	return (rec->type == ZUR_DELETE || rec->type == ZUR_MOVE) &&
-		(rec->xflags & ZUX_ROW_GONE) != 0;
 }
 
 /* Longest record: an uncompressed page image with every optional field. */
@@ -252,6 +253,15 @@ extern bool zur_is_alike(const ZurLayout *layout, const char *src, Size len, Off
  * 0 if len is less, or if the length is impossible.
  */
 extern Size zur_peek_length(const char *src, Size len);
+
+/*
+ * zur_squeeze: compresses len bytes to dst, which has space for as many, if the
+ * settings ask for it and it saves an eighth. Returns the compressed length,
+ * else 0. zur_expand: reverses it; the result has len bytes. Returns false if
+ * the n bytes are malformed.
+ */
+extern int	zur_squeeze(const char *bytes, int len, char *dst);
+extern bool zur_expand(const char *squeezed, int n, char *bytes, int len);
 
 /*
  * Compresses rec's payload into buf (bufsize >= payload_len) if the settings

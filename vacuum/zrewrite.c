@@ -12,7 +12,8 @@
  *		they are. Aborted changes are undone first. On pages whose slots still
  *		matter, settled changes become visible to all, or dead; the others get
  *		undo records of ours "as of" the transactions that made them
- *		(CLUSTER-1b), in one chain for each page.
+ *		(CLUSTER-1b), in one chain for each page, and the rows of its stubs are
+ *		saved again (SAVED-1).
  *
  * If the transaction is rolled back, the old file is used again, with its undo.
  *
@@ -29,6 +30,7 @@
 #include "dml/zdml.h"
 #include "miscadmin.h"
 #include "mvcc/zhistory.h"
+#include "mvcc/zsaved.h"
 #include "mvcc/zvis.h"
 #include "page/zpage.h"
 #include "rollback/zrollback.h"
@@ -132,7 +134,7 @@ page_is_unsettled(Page page)
 		if (age == ZAGE_LOCKS || age == ZAGE_YOUNG)
 			return true;
 	}
-	return zpage_trailer(page)->image != InvalidUndoPtr ||
+	return zpage_trailer(page)->saved != InvalidUndoPtr ||
 		zpage_has_overflow(page);
 }
 
@@ -230,6 +232,27 @@ push_records(Relation rel, OldRecord *r, UndoPtr head, ZXid *xid)
 }
 
 /*
+ * Writes a ROWS record for the file relnumber, and puts it into the page's
+ * list.
+ */
+static void
+push_saved(Relation rel, BlockNumber block, RelFileNumber relnumber, Page page,
+		   const char *bytes, int len)
+{
+	ZPageTrailer *trailer = zpage_trailer(page);
+	ZuRecord	rec = {0};
+
+	Assert(len > 0 && len <= BLCKSZ);
+	rec.type = ZUR_ROWS;
+	rec.relnumber = relnumber;
+	rec.block = block;
+	rec.prev = trailer->saved;
+	rec.payload = bytes;
+	rec.payload_len = (uint16) len;
+	trailer->saved = zheap_push_record(rel, &rec);
+}
+
+/*
  * Makes a private copy of a page, on which aborted changes have been undone,
  * independent of the old file's undo. lists[off] has the changes of each row
  * that are not settled, for which undo is written.
@@ -279,10 +302,49 @@ settle_page(Relation rel, Page page, OldRecord **lists)
 		zpage_set_slot(page, i, InvalidZXid, InvalidUndoPtr);
 	if (head != InvalidUndoPtr)
 		zpage_set_slot(page, 1, xid, head);
-	trailer->image = InvalidUndoPtr;
 	trailer->overflow = ZPAGE_NO_OVERFLOW;	/* the old file's; the undo worker
 											 * frees it */
 	trailer->debt = 0;
+}
+
+/*
+ * Saves for the file relnumber the rows of the stubs of the page, block of the
+ * old file, that still have changes in lists. The stubs of the copy find them
+ * in its trailer's list (SAVED-1): our transaction is in progress, and their
+ * authors have ended.
+ */
+static void
+save_stubs(Relation rel, BlockNumber block, RelFileNumber relnumber, Page page, UndoPtr list,
+		   OldRecord **lists)
+{
+	char	   *bytes = palloc(BLCKSZ);
+	char	   *p = bytes;
+	OffsetNumber maxoff = Min(PageGetMaxOffsetNumber(page), ZHEAP_MAX_OFFSET);
+
+	for (OffsetNumber off = FirstOffsetNumber; off <= maxoff; off++)
+	{
+		char	   *row;
+		int			len;
+
+		if (lists[off] == NULL || !ItemIdIsRedirected(PageGetItemId(page, off)))
+			continue;
+		row = palloc(BLCKSZ);
+		if (!zsaved_take(rel, block, list, off, row, &len))
+			lists[off] = NULL;	/* no snapshot needs it */
+		else
+		{
+			if (p - bytes + ZSAVED_HEAD + len > BLCKSZ)
+			{
+				push_saved(rel, block, relnumber, page, bytes, p - bytes);
+				p = bytes;
+			}
+			p = zsaved_put(p, off, row, len);
+		}
+		pfree(row);
+	}
+	if (p > bytes)
+		push_saved(rel, block, relnumber, page, bytes, p - bytes);
+	pfree(bytes);
 }
 
 /* Does settle_page for page, a copy of the page in buf. */
@@ -294,6 +356,7 @@ settle_block(Relation rel, ZHistory *history, Buffer buf, RelFileNumber relnumbe
 	MemoryContext old = MemoryContextSwitchTo(context);
 	OldRecord  *lists[ZHEAP_MAX_OFFSET + 1] = {NULL};
 	OffsetNumber off = FirstOffsetNumber;
+	UndoPtr		list;
 	Page		loaded = zhistory_load(history, buf);
 
 	Assert(zc_buffer_unlocked(buf));
@@ -307,6 +370,9 @@ settle_block(Relation rel, ZHistory *history, Buffer buf, RelFileNumber relnumbe
 		else
 			off++;
 	}
+	list = zpage_trailer(page)->saved;
+	zpage_trailer(page)->saved = InvalidUndoPtr;
+	save_stubs(rel, BufferGetBlockNumber(buf), relnumber, page, list, lists);
 	settle_page(rel, page, lists);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);

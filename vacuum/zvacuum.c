@@ -170,15 +170,21 @@ index_info(ZVacuum *vac, int i, bool estimated)
 	return info;
 }
 
-/* Returns the space for new rows on the page, for the free space map. */
+/*
+ * Returns the space for new rows on the locked page in buf, for the free space
+ * map: a writer that needs the space of rows that old snapshots need saves
+ * them.
+ */
 static Size
-page_free_space(Page page)
+page_free_space(Relation rel, Buffer buf)
 {
+	Page		page = BufferGetPage(buf);
+
 	if (PageIsNew(page))
 		return zpage_space_for_map(ZPAGE_NEW_SPACE);
 	if (zpage_find_offset(page) == InvalidOffsetNumber)
 		return 0;
-	return zpage_space_for_map(Max(zpage_hole(page), 0));
+	return zpage_space_for_map(Max(zpage_hole(page), 0) + zheap_rows_to_save(rel, buf));
 }
 
 /*
@@ -250,7 +256,7 @@ free_block_items(BlockNumber block, const OffsetNumber *noted, int nnoted, void 
 	vac->done.visible += zvismap_mark(vac->rel, buf, vac->map) ? 1 : 0;
 	if (!page_is_empty(page))
 		vac->last_used = Max(vac->last_used, block + 1);
-	space = page_free_space(page);
+	space = page_free_space(vac->rel, buf);
 	UnlockReleaseBuffer(buf);
 	RecordPageWithFreeSpace(vac->rel, block, space);
 	pgstat_progress_update_param(PROGRESS_VACUUM_HEAP_BLKS_VACUUMED, ++vac->nfreed);
@@ -566,7 +572,7 @@ vacuum_block(ZVacuum *vac, BlockNumber block)
 	/* a page with noted items is tested when they have been freed */
 	if (!noted && !page_is_empty(page))
 		vac->last_used = Max(vac->last_used, block + 1);
-	space = page_free_space(page);
+	space = page_free_space(vac->rel, buf);
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 	if (unfinished)
 		count_committed_rows(vac, buf);

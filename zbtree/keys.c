@@ -329,14 +329,6 @@ zbtree_needed(Relation index, IndexTuple entry, ZHistory *history, OffsetNumber 
 		if (version.live && has_key(index, table, entry, &version) &&
 			zpredicate_holds_in(predicate, table, version.row, version.len))
 			return true;
-
-		/*
-		 * The version before this one cannot be read (REPLAY-1 in change/).
-		 * Counts as needed: the caller only asks whether the entry can go,
-		 * and that must not raise an error in a query.
-		 */
-		if (!version.settled && zrecord_row_gone(zhistory_record(history)))
-			return true;
 	}
 
 	/*

@@ -31,7 +31,7 @@ import psycopg2
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import Cluster, ClusterError, connect  # noqa: E402  (same directory)
 
-FAULTS = ["insert-logged", "covered-logged", "update-logged", "delete-logged", "move-logged", "prune-logged", "indexes-cleaned", "rollback-logged",
+FAULTS = ["insert-logged", "covered-logged", "update-logged", "delete-logged", "move-logged", "prune-logged", "rows-saved", "indexes-cleaned", "rollback-logged",
           "discard-logged", "worker-cycle", "truncate", "undo-alloc", "undo-extend", "abort-callback"]
 # Fault points that only background processes or VACUUM reach: they are set for all processes.
 GLOBAL_FAULTS = {"discard-logged", "worker-cycle", "truncate"}

@@ -35,12 +35,12 @@ import zbtree_side  # noqa: E402
 GAP = 1 << 20                   # an update of a key adds or subtracts this
 KEYS = 80                       # of one client
 # fault points at which a client's process may kill itself, whereupon the postmaster restarts all processes
-FAULTS = ("insert-logged", "covered-logged", "update-logged", "delete-logged", "move-logged", "prune-logged", "rollback-logged", "undo-alloc", "undo-extend",
+FAULTS = ("insert-logged", "covered-logged", "update-logged", "delete-logged", "move-logged", "prune-logged", "rows-saved", "rollback-logged", "undo-alloc", "undo-extend",
           "inline-lock-logged", "converting-locks", "locks-converted", "overflow-logged", "before-commit", "abort-callback")
 # fault points at which a client's statement may fail, be cancelled, or wait a second
 FAILING = ("undo-extend", "undo-prepare", "before-change", "converting-locks", "locks-done", "overflow-reserved", "overflow-attached", "before-commit")
 # fault points at which it may wait; most are in critical sections, where it must not fail
-WAITING = FAILING + ("insert-logged", "covered-logged", "update-logged", "delete-logged", "move-logged", "prune-logged", "undo-alloc", "inline-lock-logged", "locks-converted",
+WAITING = FAILING + ("insert-logged", "covered-logged", "update-logged", "delete-logged", "move-logged", "prune-logged", "rows-saved", "undo-alloc", "inline-lock-logged", "locks-converted",
                      "overflow-logged", "rollback-logged", "abort-callback")
 TABLES = ("rows", "bag", "hot", "fleet")
 # XX000 on a standby: a query has planned with an index that the primary then rebuilds with REINDEX CONCURRENTLY or drops;

@@ -1,0 +1,283 @@
+/*
+ * mvcc/zsaved.c - what has left a table page.
+ *
+ * A deletion or a move leaves the row's bytes where they are, and its undo
+ * record has only the old header. If the bytes must go while a snapshot may
+ * need them, the row is saved first, in a record of type ROWS, and becomes a
+ * stub. ROWS and IMAGE records are in no chain, but in one list: the page's
+ * trailer points to the newest one, and prev leads to the one before.
+ *
+ * Called by the other files of mvcc/, and where rows are saved. Reads undo as
+ * zu_fetch does. Writes nothing.
+ *
+ *	SAVED-1	The row of a stub whose author is not before `oldest` is in the
+ *		first record down the list that has a row at its offset (a ROWS record
+ *		that names the offset, or an IMAGE in which it is a row), or a record
+ *		above that one has been discarded. For a stub stays one until its
+ *		author is before `oldest`, so no newer record has a row there.
+ *	SAVED-2	A discarded record in the list means that no snapshot needs a row
+ *		that is saved in it or below. Let D be the author of the stub, W the
+ *		transaction that has saved the row, S a snapshot that does not see D.
+ *		When W saved, D had left the array of running transactions. So S is
+ *		older than that, and does not see W, which ended later: W >= S.xmin,
+ *		and as long as S is held, W >= `oldest`, and its records are kept
+ *		(UNDO-7a). A record above W's that has been discarded is of a
+ *		transaction that every snapshot sees as ended: each was taken after
+ *		that had saved, so after D had ended.
+ *		On a standby the same follows from the order of WAL: the conflict of
+ *		W's DISCARD record (UNDO-19) ends the queries with S first.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "mvcc/zsaved.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+/*
+ * The record that was read last, uncompressed. A pointer to shared undo never
+ * names another record of this page.
+ */
+typedef struct SavedRecord
+{
+	UndoPtr		ptr;			/* Invalid = none */
+	ZuRecordType type;
+	UndoPtr		prev;
+	Size		len;
+	char	   *raw;			/* ZUR_MAX_LENGTH bytes */
+	PGAlignedBlock page;		/* that of an IMAGE */
+} SavedRecord;
+
+/*
+ * What has been read of the list of one page: so that each record is read once
+ * for all stubs of the page, and once more for each row that it has.
+ */
+static struct
+{
+	RelFileLocator locator;
+	BlockNumber block;
+	UndoPtr		list;			/* Invalid = none */
+	UndoPtr		next;			/* the first record that has not been read */
+	UndoPtr		where[ZHEAP_MAX_OFFSET + 1];	/* the first record with a row
+												 * at this offset */
+	SavedRecord last;
+}			my;
+
+/* Uncompresses rec into my.last. Returns false if it is malformed. */
+static bool
+keep_record(const ZuRecord *rec)
+{
+	SavedRecord *last = &my.last;
+	const char *raw;
+
+	if (!zrecord_is_saved(rec->type))
+		return false;
+	raw = zur_raw_payload(rec, last->raw, ZUR_MAX_LENGTH, &last->len);
+	if (raw == NULL)
+		return false;
+	if (raw != last->raw)
+		memcpy(last->raw, raw, last->len);
+	last->type = rec->type;
+	last->prev = rec->prev;
+	return rec->type != ZUR_IMAGE || zsaved_restore(last->page.data, last->raw, last->len);
+}
+
+/*
+ * Reads the record at ptr into my.last. Returns false if it has been discarded.
+ * Raises ERRCODE_DATA_CORRUPTED.
+ */
+static bool
+read_saved(Relation rel, BlockNumber block, UndoPtr ptr)
+{
+	char		buf[ZUR_MAX_LENGTH];
+	ZuRecord	rec;
+
+	if (my.last.ptr == ptr)
+		return true;
+	my.last.ptr = InvalidUndoPtr;
+	if (my.last.raw == NULL)
+		my.last.raw = MemoryContextAlloc(TopMemoryContext, ZUR_MAX_LENGTH);
+	if (zu_fetch(ptr, rel->rd_locator.relNumber, block, &rec, buf) == ZU_DISCARDED)
+		return false;
+	if (!keep_record(&rec))
+		zvis_corrupt_chain(rel, block, ptr);
+	my.last.ptr = ptr;
+	return true;
+}
+
+/*
+ * Returns the row that begins at *at in my.last, a ROWS record, or its first
+ * row if *at is NULL. Sets *off and *len, and moves *at to the next row.
+ * Returns NULL if there is none, or if the rest is malformed; in the latter
+ * case *at is not the end of the record.
+ */
+static const char *
+next_row(const char **at, OffsetNumber *off, int *len)
+{
+	const char *p = *at == NULL ? my.last.raw : *at;
+	const char *end = my.last.raw + my.last.len;
+	uint16		head[2];		/* offset, length */
+
+	StaticAssertStmt(sizeof(head) == ZSAVED_HEAD, "head of a saved row");
+	*at = p;
+	if (end - p < (int) sizeof(head))
+		return NULL;
+	memcpy(head, p, sizeof(head));
+	p += sizeof(head);
+	if (head[0] < FirstOffsetNumber || head[0] > ZHEAP_MAX_OFFSET ||
+		head[1] < ZTUPLE_HEADER_SIZE || head[1] > Min(end - p, BLCKSZ))
+		return NULL;
+	*off = head[0];
+	*len = head[1];
+	*at = p + head[1];
+	return p;
+}
+
+/* Returns the row at off in the image my.last and sets *len; NULL if none. */
+static const char *
+row_in_image(OffsetNumber off, int *len)
+{
+	Page		page = my.last.page.data;
+	ItemId		lp;
+
+	if (off > PageGetMaxOffsetNumber(page))
+		return NULL;
+	lp = PageGetItemId(page, off);
+	if (!ItemIdIsNormal(lp) || !zpage_row_inside(page, lp))
+		return NULL;
+	*len = zpage_row_length(page, lp);
+	return *len < ZTUPLE_HEADER_SIZE ? NULL : zpage_row(page, lp);
+}
+
+/* Notes that my.last has a row at off, unless a newer record has. */
+static inline void
+note_row(OffsetNumber off)
+{
+	if (my.where[off] == InvalidUndoPtr)
+		my.where[off] = my.last.ptr;
+}
+
+/* Notes the rows of my.last. Returns false if it is malformed. */
+static bool
+note_rows(void)
+{
+	const char *at = NULL;
+	OffsetNumber off;
+	int			len;
+
+	if (my.last.type == ZUR_ROWS)
+	{
+		while (next_row(&at, &off, &len) != NULL)
+			note_row(off);
+		return at == my.last.raw + my.last.len;
+	}
+	for (off = FirstOffsetNumber; off <= ZHEAP_MAX_OFFSET; off++)
+		if (row_in_image(off, &len) != NULL)
+			note_row(off);
+	return true;
+}
+
+/* Returns the row at off in my.last, which has one, and sets *len. */
+static const char *
+row_in_last(OffsetNumber off, int *len)
+{
+	const char *at = NULL;
+	const char *row;
+	OffsetNumber found;
+
+	if (my.last.type == ZUR_IMAGE)
+		return row_in_image(off, len);
+	do
+		row = next_row(&at, &found, len);
+	while (row != NULL && found != off);
+	return row;
+}
+
+/*
+ * zsaved_find: See zsaved.h. Reads on in the list until a record has a row at
+ * off.
+ */
+ZSavedResult
+zsaved_find(Relation rel, BlockNumber block, UndoPtr list, OffsetNumber off, char *row, int *len)
+{
+	const char *found;
+
+	Assert(off >= FirstOffsetNumber && off <= ZHEAP_MAX_OFFSET);
+	if (my.list != list || my.block != block || !RelFileLocatorEquals(my.locator, rel->rd_locator))
+	{
+		memset(my.where, 0, sizeof(my.where));
+		my.last.ptr = InvalidUndoPtr;
+		my.locator = rel->rd_locator;
+		my.block = block;
+		my.list = my.next = list;
+	}
+	while (my.where[off] == InvalidUndoPtr)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (my.next == InvalidUndoPtr)
+			return ZSAVED_MISSING;
+		if (!read_saved(rel, block, my.next))
+			return ZSAVED_DISCARDED;
+		if (!note_rows())
+			zvis_corrupt_chain(rel, block, my.next);
+		my.next = my.last.prev;
+	}
+	if (!read_saved(rel, block, my.where[off]))
+		return ZSAVED_DISCARDED;
+	found = row_in_last(off, len);
+	Assert(found != NULL);
+	memcpy(row, found, *len);
+	return ZSAVED_FOUND;
+}
+
+bool
+zsaved_take(Relation rel, BlockNumber block, UndoPtr list, OffsetNumber off, char *row, int *len)
+{
+	ZSavedResult result = zsaved_find(rel, block, list, off, row, len);
+
+	if (result == ZSAVED_MISSING)
+		zvis_corrupt_chain(rel, block, list);	/* SAVED-1 */
+	return result == ZSAVED_FOUND;
+}
+
+char *
+zsaved_put(char *p, OffsetNumber off, const char *row, int len)
+{
+	uint16		head[2] = {off, (uint16) len};
+
+	memcpy(p, head, sizeof(head));
+	memcpy(p + sizeof(head), row, len);
+	return p + sizeof(head) + len;
+}
+
+/*
+ * zsaved_restore: See zsaved.h. Puts the bytes back around the page's free
+ * space.
+ */
+bool
+zsaved_restore(char *page, const char *raw, Size rawlen)
+{
+	PageHeaderData header;
+	Size		tail;
+
+	if (raw == NULL || rawlen < SizeOfPageHeaderData)
+		return false;
+	memcpy(&header, raw, SizeOfPageHeaderData);
+	if (header.pd_lower < SizeOfPageHeaderData || header.pd_upper < header.pd_lower ||
+		header.pd_upper > BLCKSZ)
+		return false;
+	tail = BLCKSZ - header.pd_upper;
+	if (rawlen != header.pd_lower + tail)
+		return false;
+	memcpy(page, raw, header.pd_lower);
+	memset(page + header.pd_lower, 0, header.pd_upper - header.pd_lower);
+	memcpy(page + header.pd_upper, raw + header.pd_lower, tail);
+
+	/*
+	 * An image is made of a page without an overflow page. Rows may
+	 * nevertheless name slots of an overflow page that the page had before,
+	 * and readers of the image must not take that for damage.
+	 */
+	zpage_trailer(page)->overflow = ZPAGE_HAD_OVERFLOW;
+	return zpage_is_valid(page);
+}

@@ -1,0 +1,44 @@
+/*
+ * mvcc/zsaved.h - what has left a table page: rows and whole pages that are
+ * saved in undo, in the list that begins at the page's trailer.
+ */
+#ifndef ZUNDO_ZSAVED_H
+#define ZUNDO_ZSAVED_H
+
+#include "mvcc/zslots.h"
+#include "undo/undo.h"
+
+/* What zsaved_find found. */
+typedef enum ZSavedResult
+{
+	ZSAVED_FOUND,
+	ZSAVED_DISCARDED,			/* no snapshot needs the row (SAVED-2) */
+	ZSAVED_MISSING				/* the list has no such row: damage */
+} ZSavedResult;
+
+/*
+ * zsaved_find: looks down the list of a page of rel for the row that has become
+ * the stub at off, and copies it to row (BLCKSZ bytes). list and the stub are
+ * from the same copy of the page. Raises ERRCODE_DATA_CORRUPTED if a record of
+ * the list cannot be read. zsaved_take: does the same, and raises that error
+ * also for a row that is missing; returns false if it has been discarded.
+ */
+extern ZSavedResult zsaved_find(Relation rel, BlockNumber block, UndoPtr list, OffsetNumber off,
+								char *row, int *len);
+extern bool zsaved_take(Relation rel, BlockNumber block, UndoPtr list, OffsetNumber off,
+						char *row, int *len);
+
+/*
+ * zsaved_put: appends the row at off, of len bytes, to the payload of a ROWS
+ * record. Returns its end.
+ */
+extern char *zsaved_put(char *p, OffsetNumber off, const char *row, int len);
+#define ZSAVED_HEAD 4			/* bytes that it puts before the row */
+
+/*
+ * zsaved_restore: makes a page of the raw payload of an IMAGE record. Returns
+ * false if that is malformed.
+ */
+extern bool zsaved_restore(char *page, const char *raw, Size rawlen);
+
+#endif
