@@ -97,13 +97,11 @@ prune_action(Relation rel, BlockNumber block, Page page, const ZSlotView *overfl
 		if (zxid_status_at(ZSLOT_XID(slot), oldest) != ZXID_COMMITTED)
 			return false;
 	}
+	/* a damaged row that does not tell its length stays as it is */
+	if ((ZH_LIVE(h) || age == ZAGE_YOUNG) && zpage_row_length(page, lp) == 0)
+		return false;
 	if (ZH_LIVE(h))
-	{
-		/* a damaged row that does not tell its length stays as it is */
-		if (zpage_row_length(page, lp) == 0)
-			return false;
 		*action = ZPRUNE_CUT;
-	}
 	else if (age == ZAGE_YOUNG)
 	{
 		/* other backends have no snapshot of a temporary table */

@@ -97,6 +97,8 @@ read_saved(Relation rel, BlockNumber block, UndoPtr ptr)
 	my.last.ptr = InvalidUndoPtr;
 	if (my.last.raw == NULL)
 		my.last.raw = MemoryContextAlloc(TopMemoryContext, ZUR_MAX_LENGTH);
+	if (zuptr_is_temp(ptr))
+		zvis_corrupt_chain(rel, block, ptr);
 	if (zu_fetch(ptr, rel->rd_locator.relNumber, block, &rec, buf) == ZU_DISCARDED)
 		return false;
 	if (!keep_record(&rec))
@@ -225,7 +227,8 @@ zsaved_find(Relation rel, BlockNumber block, UndoPtr list, OffsetNumber off, cha
 	if (!read_saved(rel, block, my.where[off]))
 		return ZSAVED_DISCARDED;
 	found = row_in_last(off, len);
-	Assert(found != NULL);
+	if (found == NULL)			/* it was read again, and differs */
+		zvis_corrupt_chain(rel, block, my.where[off]);
 	memcpy(row, found, *len);
 	return ZSAVED_FOUND;
 }
