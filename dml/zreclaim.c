@@ -2,9 +2,9 @@
  * dml/zreclaim.c - telling the free space map of the space that deletions give
  * back at commit.
  *
- * As soon as the deleting transaction has committed, any process that visits
- * the page can take the room of the rows that were deleted or moved away,
- * whatever old snapshots there are (zprune.c). But an insertion visits the
+ * As soon as the deleting transaction has committed, any writer that visits the
+ * page can take the room of the rows that were deleted or moved away, whatever
+ * old snapshots there are (zprune.c). But an insertion visits the
  * page only if the free space map names it, and the next VACUUM may be far
  * off. So a transaction remembers the pages on which it makes space, and tells
  * the map right before it commits.

@@ -15,7 +15,7 @@
  *		(b) it is reported as discarded only if the map or the log's discard
  *			pointer says that it may be.
  *		Anything else is damage, an error in all builds. Images may be missing
- *		at any time, since no reader depends on them.
+ *		at any time for readers that look for a shortcut (zu_fetch_saved).
  */
 #include "undo/undo_internal.h"
 
