@@ -146,7 +146,6 @@ zjudge_open(Oid indexoid)
 		judge->valid_from = HeapTupleHeaderGetXmin(judge->index->rd_indextuple->t_data);
 	judge->built_until = concurrent_build_end(judge->index);
 	judge->loaded = InvalidBlockNumber;
-	zu_join_pins();				/* for values out of line of old versions */
 	return judge;
 }
 

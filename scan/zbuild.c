@@ -601,12 +601,9 @@ may_leave_out(Relation rel, const ZScan *scan)
 static void
 feed_newest(Feeder *feeder, ZScan *scan, bool progress)
 {
-	TransactionId horizon;
+	TransactionId horizon = GetOldestNonRemovableTransactionId(feeder->rel);
 	ZHistory   *history;
 
-	/* expressions read values out of line of old versions */
-	zu_join_pins();
-	horizon = GetOldestNonRemovableTransactionId(feeder->rel);
 	/* if the mark would be lost, there are no older versions (BUILD-7) */
 	history = zhistory_create(feeder->rel, feeder->mark_is_lost ? horizon :
 							  feeder_horizon(feeder, horizon));

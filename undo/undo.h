@@ -730,16 +730,6 @@ extern uint64 zu_purge(void);
 extern char *zu_describe_pin(void);
 
 /*
- * Makes this process pin what the snapshots of the other sessions of this
- * database pin, undo and dead rows of heap tables alike, until its active
- * snapshot is popped. So a horizon that is taken next stays where it is, though
- * these sessions end: values out of line of versions that only they need can be
- * read. What only a replication slot or a standby's feedback pins may go. Does
- * nothing in VACUUM, whose own snapshot pins nothing.
- */
-extern void zu_join_pins(void);
-
-/*
  * zu_anybody_waits: returns whether a process, of any database, has been
  * waiting for space below zundo.undo_limit in the last second or so.
  */

@@ -5,8 +5,8 @@
  * Owns, in shared memory, a mark for each process: that it waits for space in
  * the undo log, and that its transaction was canceled for the undo that it
  * keeps. Called by undo_full.c, by the functions of hooks.c that replace or
- * complete the error of a canceled transaction, by discard/ and monitor/
- * (zu_describe_pin), and by readers of old versions (zu_join_pins).
+ * complete the error of a canceled transaction, and by discard/ and monitor/
+ * (zu_describe_pin).
  *
  * A statement is canceled by SIGINT, as pg_cancel_backend does it, and raises
  * the server's error at the next place where it looks for signals; the hooks
@@ -475,29 +475,6 @@ zu_describe_pin(void)
 	if (pin.kind == ZU_PIN_NONE)
 		return pstrdup("No transaction or snapshot prevents undo from being discarded.");
 	return zu_name_pin(&pin);
-}
-
-/*
- * zu_join_pins: See undo.h. Takes over each older xmin; the server's function
- * does so only if, under ProcArrayLock held exclusively, its owner still has
- * it. So no process has computed a newer horizon, nor will it. The flags of
- * PROC_XMIN_FLAGS would come along; a snapshot with one of these is taken with
- * the flag set, so none can get it later and have an xmin older than ours.
- */
-void
-zu_join_pins(void)
-{
-	if (MyProc->statusFlags & PROC_IN_VACUUM)
-		return;
-	for (int i = 0; i < (int) ProcGlobal->allProcCount; i++)
-	{
-		PGPROC	   *proc = &ProcGlobal->allProcs[i];
-		TransactionId xmin = *(volatile TransactionId *) &proc->xmin;
-
-		if (TransactionIdIsNormal(xmin) && TransactionIdPrecedes(xmin, MyProc->xmin) &&
-			(proc->statusFlags & (PROC_XMIN_FLAGS | PROC_IN_LOGICAL_DECODING)) == 0)
-			(void) ProcArrayInstallRestoredXmin(xmin, proc);
-	}
 }
 
 /* ---- processes that wait ---- */

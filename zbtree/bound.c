@@ -42,9 +42,11 @@
  *		Scans with SnapshotSelf and SnapshotDirty look for the newest version,
  *		and for those before a change in progress (SCAN-7), whose transaction
  *		is never before the bound; MARK-1 examines all of them whatever the
- *		bound is, so they skip all marked entries. Scans with other snapshots
- *		that are not MVCC snapshots skip none, nor do scans of a transaction
- *		that began in recovery, because standbys get marks in page images.
+ *		bound is, so they skip all marked entries. So does the planner's
+ *		look at an end of the index (SNAPSHOT_NON_VACUUMABLE): only an estimate
+ *		depends on it. Scans with other snapshots that are not MVCC snapshots
+ *		skip none, nor do scans of a transaction that began in recovery,
+ *		because standbys get marks in page images.
  */
 #include "postgres.h"
 

@@ -23,6 +23,9 @@
 #include "zbtree/zbtree.h"
 #include "zbtree/zbtree_internal.h"
 
+/* An estimate of the planner looks at no more entries (is_estimate). */
+#define ESTIMATE_TRIES 1000
+
 /*
  * zbtree_counts: See zbtree.h. Compares only columns that an update in place
  * may change: plain columns whose value is not stored out of line. Compares
@@ -83,6 +86,18 @@ zbtree_rescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int
 }
 
 /*
+ * Returns whether the planner looks for the first or last value of the index
+ * (get_actual_variable_endpoint), which needs no exact answer.
+ */
+static bool
+is_estimate(IndexScanDesc scan)
+{
+	Snapshot	snapshot = scan->xs_snapshot;
+
+	return snapshot != InvalidSnapshot && snapshot->snapshot_type == SNAPSHOT_NON_VACUUMABLE;
+}
+
+/*
  * Sets whether nbtree skips entries that are marked as dead on the leaf pages
  * that it reads from now on (MARK-3). Returns whether the caller must call
  * zbound_leave after it has read them. In indexes of temporary tables, nbtree
@@ -102,7 +117,7 @@ begin_reading(IndexScanDesc scan)
 		scan->ignore_killed_tuples = zbound_enter(snapshot, &entered);
 	else
 		scan->ignore_killed_tuples = snapshot->snapshot_type == SNAPSHOT_SELF ||
-			snapshot->snapshot_type == SNAPSHOT_DIRTY;
+			snapshot->snapshot_type == SNAPSHOT_DIRTY || is_estimate(scan);
 	return entered;
 }
 
@@ -154,6 +169,9 @@ zbtree_gettuple(IndexScanDesc scan, ScanDirection dir)
 	BTScanOpaque so = (BTScanOpaque) scan->opaque;
 	ZExpectingFetch *fetch = (ZExpectingFetch *) scan->xs_heapfetch;
 
+	/* the planner gives up after 100 pages of the table, which may be one here */
+	if (fetch != NULL && is_estimate(scan) && fetch->tries++ >= ESTIMATE_TRIES)
+		return false;
 	if (!next_entry(scan, dir, fetch))
 		return false;
 	if (fetch == NULL || so->currTuples == NULL)

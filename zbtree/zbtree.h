@@ -33,6 +33,7 @@ typedef struct ZExpectingFetch
 	TupleDesc	returned_desc;	/* its description; both may be NULL */
 	bool		missed;			/* the entry's row had no version with its
 								 * key, but is not dead to all */
+	int			tries;			/* of an estimate: entries that it has got */
 	ZNotedEntries noted;		/* entries for which that was so (marks.h) */
 	ZPassed    *passed;			/* rows that need not be fetched again; may be
 								 * NULL */
