@@ -286,6 +286,7 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 	bool		guarded;
 	bool		discards;
 	bool		fires;
+	uint32		nhandles;
 	ZLevel		level;
 
 	zdrop_guard_check(command->utilityStmt);
@@ -299,6 +300,7 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 	guarded = zdrop_guard_begin(pstmt->utilityStmt);	/* object_access_hook */
 	discards = zrollback_temp_due_after(pstmt->utilityStmt);
 	fires = fires_all(pstmt->utilityStmt);
+	nhandles = zhandle_count();
 
 	zlevel_push(&level, NULL);
 	PG_TRY();
@@ -324,7 +326,7 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 	if (discards)
 		zrollback_temp();
 	if (fires)
-		zhandle_all_fired();
+		zhandle_all_fired(nhandles);
 }
 
 /* ---- a function is called ---- */

@@ -349,14 +349,20 @@ zhandle_query_end(const EState *estate)
 	cut_to(Max(my.nlasting, my.queries[my.nqueries].nbefore));
 }
 
+uint32
+zhandle_count(void)
+{
+	return my.nhandles;
+}
+
 /*
  * zhandle_all_fired: See zhandle.h. Does nothing if a query or a trigger
  * function runs: immediate events may be queued then.
  */
 void
-zhandle_all_fired(void)
+zhandle_all_fired(uint32 before)
 {
-	if (my.nqueries == 0 && !in_trigger())
+	if (my.nqueries == 0 && !in_trigger() && my.nhandles == before)
 		forget_since(GetCurrentSubTransactionId());
 }
 

@@ -86,11 +86,15 @@ extern void zhandle_query_begin(const EState *estate);
 extern void zhandle_query_end(const EState *estate);
 
 /*
- * zhandle_all_fired: forgets handles after SET CONSTRAINTS ALL IMMEDIATE, which
- * has fired all deferred events: those that this subtransaction has made. A
- * rollback of it would bring the events before it back.
+ * zhandle_count: returns how many handles there are. zhandle_all_fired: forgets
+ * handles after SET CONSTRAINTS ALL IMMEDIATE, which has fired all events that
+ * were deferred before it, when there were 'before' handles: those that this
+ * subtransaction has made. A rollback of it would bring the events before it
+ * back. Does nothing if the fired triggers have left handles: one may have
+ * deferred its events again.
  */
-extern void zhandle_all_fired(void);
+extern uint32 zhandle_count(void);
+extern void zhandle_all_fired(uint32 before);
 
 /*
  * zhandle_at_subxact_abort: forgets the handles that subtransaction mySubid

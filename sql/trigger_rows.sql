@@ -102,6 +102,23 @@ SET CONSTRAINTS later IMMEDIATE;
 TABLE seen;
 COMMIT;
 TRUNCATE noted;
+-- a fired trigger defers the constraints again, and its own change has a deferred event
+CREATE FUNCTION defer_again() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	SET CONSTRAINTS ALL DEFERRED;
+	DELETE FROM inner_t WHERE id = 301;
+	RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER again AFTER UPDATE ON t DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION defer_again();
+BEGIN;
+UPDATE t SET n = n + 1 WHERE id = 1;
+SET CONSTRAINTS ALL IMMEDIATE;
+DELETE FROM inner_t WHERE id = 302;
+DELETE FROM inner_t WHERE id = 303;
+COMMIT;
+SELECT * FROM noted;
+TRUNCATE noted;
+DROP TRIGGER again ON t;
 
 -- transactions within a procedure, and cursors that stay open over them and over savepoints
 CREATE PROCEDURE commits() LANGUAGE plpgsql AS $$

@@ -169,7 +169,10 @@ zbtree_gettuple(IndexScanDesc scan, ScanDirection dir)
 	BTScanOpaque so = (BTScanOpaque) scan->opaque;
 	ZExpectingFetch *fetch = (ZExpectingFetch *) scan->xs_heapfetch;
 
-	/* the planner gives up after 100 pages of the table, which may be one here */
+	/*
+	 * the planner gives up after 100 pages of the table, which may be one
+	 * here
+	 */
 	if (fetch != NULL && is_estimate(scan) && fetch->tries++ >= ESTIMATE_TRIES)
 		return false;
 	if (!next_entry(scan, dir, fetch))
