@@ -80,11 +80,11 @@ is($out, "1\n0\n0\n30000|1|t\n1\n0\nt", 'DISCARD releases the undo of rolled bac
 my ($rc, $stdout, $stderr) = $node->psql('postgres', q{
 	CREATE TEMP TABLE t AS SELECT g AS id, md5(g::text) || md5((-g)::text) AS v FROM generate_series(1, 30000) g;
 	SET temp_file_limit = '500kB';
-	DELETE FROM t;
+	UPDATE t SET v = reverse(v);
 	SELECT count(*), sum(length(v)) FROM t;
 	BEGIN;
 	SAVEPOINT s;
-	DELETE FROM t;
+	UPDATE t SET v = reverse(v);
 	ROLLBACK TO s;
 	SELECT count(*), sum(length(v)) FROM t;
 	COMMIT;
