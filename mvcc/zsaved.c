@@ -11,10 +11,11 @@
  * zu_fetch does. Writes nothing.
  *
  *	SAVED-1	The row of a stub whose author is not before `oldest` is in the
- *		first record down the list that has a row at its offset (a ROWS record
- *		that names the offset, or an IMAGE in which it is a row), or a record
- *		above that one has been discarded. For a stub stays one until its
- *		author is before `oldest`, so no newer record has a row there.
+ *		first ROWS record down the list that names its offset, or a record
+ *		above that one has been discarded. For each stub was made right after
+ *		such a record (SAVED-3), and stays one until its author is before
+ *		`oldest`, so no newer record names the offset. An image is never asked:
+ *		one that has the row may have an older version of it.
  *	SAVED-2	A discarded record in the list means that no snapshot needs a row
  *		that is saved in it or below. Let D be the author of the stub, W the
  *		transaction that has saved the row, S a snapshot that does not see D.
@@ -41,11 +42,9 @@
 typedef struct SavedRecord
 {
 	UndoPtr		ptr;			/* Invalid = none */
-	ZuRecordType type;
 	UndoPtr		prev;
-	Size		len;
+	Size		len;			/* of the payload, uncompressed; 0 = IMAGE */
 	char	   *raw;			/* ZUR_MAX_LENGTH bytes */
-	PGAlignedBlock page;		/* that of an IMAGE */
 } SavedRecord;
 
 /*
@@ -70,16 +69,18 @@ keep_record(const ZuRecord *rec)
 	SavedRecord *last = &my.last;
 	const char *raw;
 
-	if (!zrecord_is_saved(rec->type))
+	last->prev = rec->prev;
+	last->len = 0;
+	if (rec->type == ZUR_IMAGE)
+		return true;
+	if (rec->type != ZUR_ROWS)
 		return false;
 	raw = zur_raw_payload(rec, last->raw, ZUR_MAX_LENGTH, &last->len);
 	if (raw == NULL)
 		return false;
 	if (raw != last->raw)
 		memcpy(last->raw, raw, last->len);
-	last->type = rec->type;
-	last->prev = rec->prev;
-	return rec->type != ZUR_IMAGE || zsaved_restore(last->page.data, last->raw, last->len);
+	return true;
 }
 
 /*
@@ -108,10 +109,10 @@ read_saved(Relation rel, BlockNumber block, UndoPtr ptr)
 }
 
 /*
- * Returns the row that begins at *at in my.last, a ROWS record, or its first
- * row if *at is NULL. Sets *off and *len, and moves *at to the next row.
- * Returns NULL if there is none, or if the rest is malformed; in the latter
- * case *at is not the end of the record.
+ * Returns the row that begins at *at in my.last, or its first row if *at is
+ * NULL. Sets *off and *len, and moves *at to the next row. Returns NULL if
+ * there is none, or if the rest is malformed; in the latter case *at is not
+ * the end of the record.
  */
 static const char *
 next_row(const char **at, OffsetNumber *off, int *len)
@@ -135,31 +136,10 @@ next_row(const char **at, OffsetNumber *off, int *len)
 	return p;
 }
 
-/* Returns the row at off in the image my.last and sets *len; NULL if none. */
-static const char *
-row_in_image(OffsetNumber off, int *len)
-{
-	Page		page = my.last.page.data;
-	ItemId		lp;
-
-	if (off > PageGetMaxOffsetNumber(page))
-		return NULL;
-	lp = PageGetItemId(page, off);
-	if (!ItemIdIsNormal(lp) || !zpage_row_inside(page, lp))
-		return NULL;
-	*len = zpage_row_length(page, lp);
-	return *len < ZTUPLE_HEADER_SIZE ? NULL : zpage_row(page, lp);
-}
-
-/* Notes that my.last has a row at off, unless a newer record has. */
-static inline void
-note_row(OffsetNumber off)
-{
-	if (my.where[off] == InvalidUndoPtr)
-		my.where[off] = my.last.ptr;
-}
-
-/* Notes the rows of my.last. Returns false if it is malformed. */
+/*
+ * Notes which rows my.last has, unless a newer record has them. Returns false
+ * if it is malformed.
+ */
 static bool
 note_rows(void)
 {
@@ -167,16 +147,10 @@ note_rows(void)
 	OffsetNumber off;
 	int			len;
 
-	if (my.last.type == ZUR_ROWS)
-	{
-		while (next_row(&at, &off, &len) != NULL)
-			note_row(off);
-		return at == my.last.raw + my.last.len;
-	}
-	for (off = FirstOffsetNumber; off <= ZHEAP_MAX_OFFSET; off++)
-		if (row_in_image(off, &len) != NULL)
-			note_row(off);
-	return true;
+	while (next_row(&at, &off, &len) != NULL)
+		if (my.where[off] == InvalidUndoPtr)
+			my.where[off] = my.last.ptr;
+	return at == my.last.raw + my.last.len;
 }
 
 /* Returns the row at off in my.last, which has one, and sets *len. */
@@ -187,8 +161,6 @@ row_in_last(OffsetNumber off, int *len)
 	const char *row;
 	OffsetNumber found;
 
-	if (my.last.type == ZUR_IMAGE)
-		return row_in_image(off, len);
 	do
 		row = next_row(&at, &found, len);
 	while (row != NULL && found != off);
