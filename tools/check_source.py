@@ -472,6 +472,15 @@ def check_marks():
                 yield path, number, "a mark of unfinished work: " + line.strip()
 
 
+def check_pipes():
+    """Read the whole pipe (grep >/dev/null, sed -n 1p) or give grep -q a here-string: with pipefail the SIGPIPE of the writer makes the pipe fail."""
+    early = re.compile(r"[^|]\|\s*(grep\s+-[a-zA-Z]*q|head\b)")
+    for path in ("zundo", ".ci/run", "tools/build-postgres", "tools/own-database", *files(".sh")):
+        for number, line in enumerate(read(path).splitlines(), 1):
+            if early.search(line) and not line.lstrip().startswith("#"):
+                yield path, number, "a pipe whose reader ends before the writer: " + line.strip()
+
+
 FORMATTED = (".c", ".h", ".sql", ".py", ".sh", ".pl", ".pm", ".spec", ".md", ".conf", ".control")
 
 
@@ -722,6 +731,7 @@ CHECKS = (
     ("functions and settings are documented", check_reference),
     ("sizes of files and functions", check_sizes),
     ("no marks of unfinished work", check_marks),
+    ("pipes are read to their end", check_pipes),
     ("format", check_format),
     ("links between documents hold", check_links),
     ("no circles of files by calls", check_circles),

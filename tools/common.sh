@@ -54,7 +54,7 @@ need_packages()
 	local missing=() p log=$work/packages.log
 	command -v dpkg-query >/dev/null || { say "not a Debian system: make sure that these are installed: $*"; return 0; }
 	for p in "$@"; do
-		dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
+		[[ $(dpkg-query -W -f='${Status}' "$p" 2>/dev/null) == *'ok installed' ]] || missing+=("$p")
 	done
 	[ ${#missing[@]} -gt 0 ] || return 0
 	mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
@@ -430,10 +430,10 @@ build()
 	touch "$copy/.begun"
 	all=$(make -n -C "$copy" "${options[@]}" 2>/dev/null | grep -c ' -c -o ' || true)
 	with_signs building compiled "$log" make -s -C "$copy" -j"$(nproc)" "${options[@]}" || {
-		grep -E 'error|Error|warning' -A4 "$log" | head -40 >&2 || tail -n 30 "$log" >&2
+		grep -E 'error|Error|warning' -A4 "$log" | sed -n 1,40p >&2 || tail -n 30 "$log" >&2
 		die "the build failed; the whole log is $log"
 	}
-	! grep -q 'warning:' "$log" || { say "the compiler warns:"; grep 'warning:' "$log" | head -10 >&2; }
+	! grep -q 'warning:' "$log" || { say "the compiler warns:"; grep -m 10 'warning:' "$log" >&2; }
 }
 
 # compiled: prints how far the compiler of build is.
@@ -559,7 +559,7 @@ stop_jobs()
 	[ ${#pids[@]} -gt 0 ] || return 0
 	kill "${pids[@]}" 2>/dev/null || true
 	for p in {1..100}; do
-		ps -o stat= -p "$(IFS=,; echo "${pids[*]}")" | grep -qv '^Z' || break
+		grep -qv '^Z' < <(ps -o stat= -p "$(IFS=,; echo "${pids[*]}")") || break
 		sleep 0.2
 	done
 }

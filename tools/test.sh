@@ -263,8 +263,10 @@ leave_out()
 	result fail "there is no server"
 }
 
-# planned PART SERVER: succeeds if the plan has a job of the part on the server.
-planned() { printf '%s\n' "${jobs[@]}" | grep -q "^$2|$1|"; }
+# planned PART SERVER: succeeds if the plan has a job of the part on the server. Not by a
+# pipe to grep -q, which ends before it has read all: the writer's SIGPIPE would be the
+# status of the pipe.
+planned() { grep -q "^$2|$1|" <<<"$(printf '%s\n' "${jobs[@]}")"; }
 
 # use_server SERVER: sets the variables that choose_server sets, and $copy. Needs
 # prepare to have been called for the server.

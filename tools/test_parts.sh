@@ -225,7 +225,7 @@ check_log()
 {
 	local bad
 	bad=$(grep -E 'PANIC:|TRAP:|terminated by signal (4|6|7|8|11)|inconsistent page found' \
-		"$cluster/server.log" | head -n 10 || true)
+		"$cluster/server.log" | sed -n 1,10p || true)
 	if [ -z "$bad" ]; then
 		result ok "$1: server log"
 	else
@@ -369,7 +369,7 @@ run_tap()
 	if [ "$status" -eq 0 ]; then
 		if [ "$ok" -eq 0 ]; then
 			printf '  skipped %s%s\n' "$name" \
-				"$(sed -nE 's/.*(# SKIP|# skip|\.\. skipped:) */: /p' "$log" | head -n 1)"
+				"$(sed -nE 's/.*(# SKIP|# skip|\.\. skipped:) */: /p' "$log" | sed -n 1p)"
 		else
 			printf '  ok      %s (%d)\n' "$name" "$ok"
 			sed -nE 's/^ok [0-9]+.*# (SKIP|skip) */          skipped in it: /p' "$log" | sort -u
@@ -382,7 +382,7 @@ run_tap()
 	failures+=("$pg: t/$name ($bad)")
 	printf '  FAILED  %s (%d of %d), logs in %s\n' "$name" "$bad" $((ok + bad)) "$dir"
 	# which test failed, and how, comes first: the end of the log may be long
-	grep -A 8 -E '^# +Failed test|^# Tests were run|exited with' "$log" | head -n 40 || true
+	grep -A 8 -E '^# +Failed test|^# Tests were run|exited with' "$log" | sed -n 1,40p || true
 	grep -vE '^ok [0-9]+|^# (Running|Name|Data|Backup|Archive|Connection|Log|issuing|results)' "$log" |
 		tail -n 25 || true
 }
@@ -594,7 +594,7 @@ decoding_tap()
 	done <"$copy/test/core/tap_settings"
 	chmod a+r "$config"
 	! grep -q 'define USE_ICU 1' "$("$pg_config" --includedir-server)/pg_config.h" || icu=yes
-	! "$pg_config" --configure | grep -q injection-points || points=yes
+	[[ $("$pg_config" --configure) != *injection-points* ]] || points=yes
 	run_tap "$name" "$1" "TEMP_CONFIG=$config" \
 		"with_icu=$icu" "enable_injection_points=$points" \
 		"ZUNDO_BINDIR=$bindir" "PATH=$copy/tools/with-zundo:$bindir:$PATH"
