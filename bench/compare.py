@@ -7,6 +7,7 @@ used, 130 interrupted.
 """
 
 import argparse
+import math
 import os
 import re
 import signal
@@ -67,11 +68,11 @@ def named(text):
 def parse(arguments):
     """Returns the options of the command line; exits with status 2 if they are wrong."""
     parser = Parser(prog="./zundo compare", add_help=True, allow_abbrev=False)
-    parser.add_argument("--workload", default=["W0"], metavar="NAME,...", type=named, help="or all (W0)")
+    parser.add_argument("--workload", default=list(growth.WORKLOADS), metavar="NAME,...", type=named, help=f"or all ({','.join(growth.WORKLOADS)})")
     parser.add_argument("--seconds", type=positive, help="of load per run (W1, W7: 60; W2L, W2Lf, W4L: 180; W8: 10; others: 20)")
     parser.add_argument("--scale", type=positive, default=20, help="of pgbench's tables (20)")
     parser.add_argument("--clients", type=positive, help="of pgbench (4; FK: 32)")
-    parser.add_argument("--rounds", type=positive, help="alternating rounds (W1: 1, others: 3)")
+    parser.add_argument("--rounds", type=positive, help="alternating rounds (W1, W7, W7o, D, DQ: 1, others: 3)")
     parser.add_argument("--shared-buffers", metavar="SIZE", help="of the private server (a quarter of memory, at most 2GB)")
     parser.add_argument("--checkpoint-timeout", metavar="TIME", help="of the private server (1h)")
     parser.add_argument("--rows", type=positive, default=100000, help="of the tables of workload ops, or of the sample (100000)")
@@ -159,8 +160,13 @@ def engines():
             workloads.Engine("zheap" if method == "zheap" else "other", method)]
 
 
-def measure(bench, workload, rounds, sides):
-    """Runs all rounds of one workload; the engine that begins alternates.
+def fits(rounds, passed, limit):
+    """Returns whether the next round will end within limit seconds if the first ones took passed; the first one always fits."""
+    return not rounds or passed / rounds * (rounds + 1) <= limit
+
+
+def measure(bench, workload, rounds, sides, limit=math.inf):
+    """Runs all rounds of one workload that fit into limit seconds; the engine that begins alternates.
 
     Returns the workload's title and {engine: figures of each round}.
     """
@@ -169,7 +175,10 @@ def measure(bench, workload, rounds, sides):
     if bench.server.private:
         bench.server.restart({k: v for k, v in needed.items() if not bench.server.chosen.get(k)})
     runs = {side.name: [] for side in sides}
+    begun = time.monotonic()
     for number in range(rounds):
+        if not fits(number, time.monotonic() - begun, limit):
+            break
         order = sides if number % 2 == 0 else list(reversed(sides))
         for side in order:
             prefix = f"{workload} round {number + 1} of {rounds}, {side.name}"
@@ -194,7 +203,8 @@ def measure_workload(bench, workload, options, sides):
         figures["crowd"] = crowd.figures()
         table.notes += crowd.words()
         return figures, table, pictures
-    title, runs = measure(bench, workload, options.rounds or workloads.WORKLOADS[workload][2], sides)
+    limit = growth.LIMIT if workload in growth.WORKLOADS and not options.rounds else math.inf
+    title, runs = measure(bench, workload, options.rounds or workloads.WORKLOADS[workload][2], sides, limit)
     rows = report.summarize(workload, runs, names, crowd.figures())
     figures = {"title": title, "table": rows, "runs": runs, "crowd": crowd.figures()}
     pictures = with_plots(lambda plots: plots.draw(workload, runs, rows, names))

@@ -2,7 +2,7 @@
 
 import html
 
-from questions import NONE, QUESTIONS
+from questions import FIRST, NONE, QUESTIONS
 
 STYLE = """
 :root{--ink:#1d2430;--soft:#5c6675;--line:#dfe3e8;--good:#146c43;--bad:#b3261e;--open:#7a5b00;
@@ -73,21 +73,22 @@ def judged(rows):
     return tuple([row for row in rows if row["goal"] and row["verdict"] == verdict] for verdict in ("reached", "MISSED"))
 
 
-GROWTH = ("table_times", "table_growth", "table_growth_bytes")
+# By workload's first figure of growth: what has grown.
+GROWTH = {"toast_times": "The TOAST table", "table_times": "The table", "table_growth": "The table", "table_growth_bytes": "The table"}
 
 
 def growth(rows, names):
-    """Returns a sentence that says how much the tables have grown; "" if that was not measured.
+    """Returns a sentence that says how much the table has grown; "" if that was not measured.
 
     Growth counts bytes: it does not depend on how fast or busy the machine is.
     """
     row = next((row for row in rows if row["key"] in GROWTH), None)
     if not row:
         return ""
-    grew, unit = ("to", " times its size") if row["key"] == "table_times" else ("by", "")
+    grew, unit = ("to", " times its size") if row["key"].endswith("_times") else ("by", "")
     heap, zheap = (row[side].removesuffix("x") for side in ("heap", "zheap"))
     goal = {"reached": " (the goal)", "MISSED": f" (goal: {goal_of(row)})"}.get(row["verdict"], "")
-    return f"The table grew {grew} {heap}{unit} with {names[0]}, {grew} {zheap}{unit} with {names[1]}{goal}. "
+    return f"{GROWTH[row['key']]} grew {grew} {heap}{unit} with {names[0]}, {grew} {zheap}{unit} with {names[1]}{goal}. "
 
 
 def goal_of(row):
@@ -128,7 +129,7 @@ def verdict(results, names):
     number = len(reached) + len(missed)
     if not number:
         return f"{names[0]} and {names[1]} side by side; no goals were judged."
-    text = f"{capital(results['workloads']['W0']['title'])}. {growth(tables['W0'], names)}" if "W0" in tables else ""
+    text = "".join(f"{capital(results['workloads'][name]['title'])}. {growth(tables[name], names)}" for name in FIRST if name in tables)
     text = f"{text}{names[1]} reaches {len(reached)} of {number} goals that were judged, in {count(len(tables), 'workload')}"
     wrong = [name for name, rows in tables.items() for row in rows if row["form"] == "yes" and row["verdict"] == "MISSED"]
     return text + (f". Wrong results in {list_of(wrong)}." if wrong else ". All answers were right.")

@@ -31,9 +31,12 @@ def style(colors=COLORS, label=13):
 
 
 def common(title, colors=COLORS, label=13):
-    """Returns the options of all plots."""
+    """Returns the options of all plots; colors are those of their series, one each.
+
+    pygal makes no room for a legend with more columns than there are series.
+    """
     return {"title": title, "style": style(colors, label), "js": [],
-            "disable_xml_declaration": True, "show_dots": False, "margin": 10, "legend_at_bottom": True, "legend_at_bottom_columns": 3, "truncate_legend": -1, "legend_box_size": 14}
+            "disable_xml_declaration": True, "show_dots": False, "margin": 10, "legend_at_bottom": True, "legend_at_bottom_columns": len(colors), "truncate_legend": -1, "legend_box_size": 14}
 
 
 def text_of(chart, words, kind="wide"):
@@ -95,16 +98,20 @@ def on_disk(sample):
     return sample["table"] + sample["index"] + sample["undo_file"]
 
 
-SIZES = (("table", "table, MB", lambda s: s["table"]), ("disk", "table, indexes and undo file, MB", on_disk),
-         ("index", "its indexes, MB", lambda s: s["index"]))
+DISK = ("table, indexes and undo file, MB", on_disk)
+UNDO = ("undo in use, MB", lambda s: s["undo"])
+SIZES = (("table, MB", lambda s: s["table"]), DISK, ("its indexes, MB", lambda s: s["index"]))
+# Of documents, and of what is small beside them.
+DOCUMENTS = (("TOAST table, MB", lambda s: s["toast"]), DISK, UNDO)
+POINTERS = (("index of the TOAST table, MB", lambda s: s["toast_index"]), ("table without its TOAST table, MB", lambda s: s["alone"]))
 
 
-def sizes(runs, names, x_key, x_title, x_format, shaded=None):
+def sizes(runs, names, x_key, x_title, x_format, shaded=None, shown=SIZES):
     """Returns plots of the sizes in the last round, all with the same scale."""
     samples = [runs[name][-1]["samples"] for name in names]
-    top = max(on_disk(sample) for side in samples for sample in side) / MB
+    top = max(size(sample) for _, size in shown for side in samples for sample in side) / MB
     return [lines(title, names, [[(s[x_key], size(s) / MB) for s in side] for side in samples], top, x_title,
-                  shaded=shaded, x_format=x_format) for _, title, size in SIZES]
+                  shaded=shaded, x_format=x_format) for title, size in shown]
 
 
 def over_time(runs, names):
@@ -117,9 +124,19 @@ def over_time(runs, names):
         lines("transactions per second", names, progress, top, "seconds", shaded=shaded)]
 
 
-def over_updates(runs, names):
+def over_updates(runs, names, what="updates", shown=SIZES):
     """Returns the plots of W0: sizes over the number of updates."""
-    return sizes(runs, names, "updates", "updates", lambda x: f"{x:,.0f}")
+    return sizes(runs, names, "updates", what, lambda x: f"{x:,.0f}", shown=shown)
+
+
+def over_changes(runs, names):
+    """Returns the plots of D."""
+    return over_updates(runs, names, "changes", DOCUMENTS) + over_updates(runs, names, "changes", POINTERS)
+
+
+def over_turns(runs, names):
+    """Returns the plots of DQ."""
+    return over_updates(runs, names, "transactions", SIZES + (UNDO,))
 
 
 def bars(rows, names, keys):
@@ -143,6 +160,8 @@ INDEXED_BARS = ["tps", "p99_ms", "cpu_us", "wal_without_images", "wal_per_transa
 BARS = {
     "W0": ("ended_times", "wal_per_transaction", "wal_without_images", "cpu_us"),
     "own": ("ended_times", "wal_per_transaction", "wal_without_images", "cpu_us"),
+    "D": ("wal_per_transaction", "wal_without_images", "cpu_us", "scan_old"),
+    "DQ": ("wal_per_transaction", "wal_without_images", "cpu_us", "scan_old"),
     "W1": ("disk", "p99_ms", "wal_per_transaction", "wal_without_images"),
     "W3": ("tps", "wal_per_transaction", "wal_without_images", "cpu_us"),
     "FK": ("tps", "wal_per_transaction", "cpu_us"),
@@ -189,5 +208,5 @@ def over_clients(load, points, names):
 
 def draw(workload, runs, rows, names):
     """Returns all plots of one workload."""
-    curves = {"W0": over_updates, "own": over_updates, "W1": over_time}.get(workload)
+    curves = {"W0": over_updates, "own": over_updates, "D": over_changes, "DQ": over_turns, "W1": over_time}.get(workload)
     return (curves(runs, names) if curves else []) + bars(rows, names, BARS.get(workload, INDEXED_BARS))

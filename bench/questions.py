@@ -25,10 +25,21 @@ JSON_SOURCE = "a change of PostgreSQL 11 that was withdrawn before its release (
 QUEUE = ("800 jobs come in a second and are claimed at once, the oldest first. Claimed jobs leave entries in the index (status, id) that "
          "each claim has to pass. ")
 
+# Workloads whose growth the top of the page tells, in this order.
+FIRST = ("W0", "D", "DQ")
+
 QUESTIONS = {
     "W0": Question("A small table is updated many times while another transaction stays open, as a report, a backup or a forgotten "
                    "session does. The number of updates is fixed and both sides run the same ones, so that growth does not depend on the "
                    "machine.", "ours", {"table_times": NONE, "index_times": NONE, "wal_without_images": NONE}),
+    "D": Question("Documents of 10 kB lie out of line, in the TOAST table. Each transaction changes one key of one of them, at random, "
+                  "while another transaction stays open. The whole document is stored again, and the old one must stay readable. On both "
+                  "sides the index of the TOAST table gets an entry for each chunk of 2 kB, and keeps them until VACUUM may remove them.",
+                  "ours", {"toast_times": NONE, "toast_index_times": NONE, "undo_back": NONE, "wal_without_images": NONE}),
+    "DQ": Question("Each transaction adds ten jobs to a queue and deletes the ten oldest ones, while another transaction stays open. "
+                   "The queue itself does not get longer: what grows is what the deleted jobs leave behind, which on both sides "
+                   "includes their index entries.", "ours",
+                   {"table_times": NONE, "index_times": NONE, "undo_peak": NONE, "wal_without_images": NONE}),
     "W1": Question("pgbench's simple-update runs while another transaction keeps its snapshot from 10 % to 70 % of the time: the case in "
                    "which heap's tables bloat.", "the announcement of zheap, 2018 (scale 1000, 8 and 64 clients, 25 to 70 minutes)",
                    {"table_growth": "heap +23 to +130 %, zheap 0", "undo_back": "within seconds", "tps": "up to 1.45"}),

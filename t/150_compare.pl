@@ -1,4 +1,4 @@
-# ./zundo compare without options: heap's table grows, zheap's does not, at any
+# ./zundo compare without options: heap's tables grow, zheap's do not or less, at any
 # speed of the machine; and what the page says about it: growth first, and nothing
 # that was not judged.
 # long
@@ -21,7 +21,7 @@ sub python
 {
 	my ($expression) = @_;
 	my ($out, $err);
-	IPC::Run::run([$python, '-c', "import sys; sys.path.insert(0, '$bench'); import report, page; print($expression)"],
+	IPC::Run::run([$python, '-c', "import sys; sys.path.insert(0, '$bench'); import compare, page, report; print($expression)"],
 		'>', \$out, '2>', \$err) or diag $err;
 	chomp $out;
 	return $out;
@@ -44,6 +44,13 @@ for my $form ('us', 'ms', 'number')
 is(python("report.judge(report.Metric('k', 'l', 'bytes', report.ratio_at_most(1.0)), [[1], [2]], False, {'others': 1, 'assertions': True})"),
 	'MISSED', 'bytes are always judged');
 
+# rounds of 25, 40 and 80 s within 75 s
+for ([ 0, 0, 'True' ], [ 1, 25, 'True' ], [ 2, 50, 'True' ], [ 2, 51, 'False' ], [ 1, 40, 'False' ], [ 1, 80, 'False' ])
+{
+	my ($rounds, $passed, $fits) = @$_;
+	is(python("compare.fits($rounds, $passed, 75)"), $fits, "a round after $rounds of $passed s within 75 s: $fits");
+}
+
 # the default run
 my ($postgres) = grep { -x } map { "$_/postgres" } split(/:/, $ENV{PATH});
 my $folder = PostgreSQL::Test::Utils::tempdir();
@@ -51,28 +58,51 @@ my ($out, $err);
 ok(IPC::Run::run([$python, "$bench/compare.py", '--bindir', dirname($postgres), '--rounds', 1, '--results', $folder], '>', \$out, '2>', \$err),
 	'compare.py succeeds') or diag $err;
 my $results = decode_json(slurp_file("$folder/compare.json"));
-is(join(' ', keys %{ $results->{workloads} }), 'W0', 'workload W0 by default');
-my $rows = $results->{workloads}{W0}{table};
-my %row = map { $_->{key} => $_ } @$rows;
+is(join(' ', sort keys %{ $results->{workloads} }), 'D DQ W0', 'workloads W0, D and DQ by default');
+
+# rows WORKLOAD: returns the rows of its table by their keys.
+sub rows { return map { $_->{key} => $_ } @{ $results->{workloads}{ $_[0] }{table} } }
+
+my %row = rows('W0');
 cmp_ok($row{table_times}{values}{heap}, '>=', 5, "heap's table grows 5 times or more");
 cmp_ok($row{table_times}{values}{zheap}, '<', 1.005, "zheap's table does not grow");
 is($row{$_}{verdict}, 'reached', $_) for qw(table_times index_times snapshot_kept nothing_lost wal_without_images);
-my ($sentence) = $out =~ /^(100,000 random updates .*)$/m;
-like($sentence, qr/^100,000 random updates of 20,000 rows beside an open transaction\. The table grew to [5-7]\.\d+ times its size with heap, /,
-	'growth comes first');
-for (grep { $_->{key} !~ /^table_times$/ } @$rows)
-{
-	my $judged = $_->{verdict} =~ /^(reached|MISSED)$/;
-	my $is_said = $sentence =~ /[:;.] \Q$_->{label}\E( \(|[;.])/;
-	ok($judged ? $is_said : !$is_said, "$_->{label}: " . ($judged ? 'in the sentence' : 'not judged, not in the sentence'));
-}
+%row = rows('D');
+cmp_ok($row{toast_times}{values}{heap}, '>=', 3.9, "heap's TOAST table grows 4 times");
+cmp_ok($row{toast_index_times}{values}{$_}, '>=', 3, "an entry for each chunk: $_") for qw(heap zheap);
+cmp_ok($row{alone_times}{values}{zheap}, '==', 1, "zheap's table does not grow");
+is($row{$_}{verdict}, 'reached', "D: $_") for qw(snapshot_kept nothing_lost);
+%row = rows('DQ');
+cmp_ok($row{table_times}{values}{heap}, '>=', 12, "heap's queue grows");
+cmp_ok($row{backlog}{values}{$_}, '==', 1000, "jobs that wait: $_") for qw(heap zheap);
+is($row{$_}{verdict}, 'reached', "DQ: $_") for qw(table_times snapshot_kept nothing_lost);
+my @said = ('100,000 random updates of 20,000 rows beside an open transaction\. The table grew to [5-7]\.\d+ times its size with heap, ',
+	'The TOAST table grew to [34]\.\d+ times its size with heap, ', 'A queue .* The table grew to [\d.]+ times its size with heap, ',
+	'zheap reaches \d+ of \d+ goals');
+my $said = join('.*', @said);
+like($out, qr/^$said/m, 'what has grown comes first');
 my $html = slurp_file("$folder/compare.html");
+for my $workload (qw(W0 D DQ))
+{
+	my ($sentence) = $html =~ m{<h2 id='$workload'>.*?<p class=claim>(.*?)</p>}s;
+	$sentence =~ s/&#x27;/'/g;
+	like($sentence, qr/^The (TOAST )?table grew to \d+\.\d+ times its size with heap, /, "$workload: growth comes first");
+	for (grep { $_->{key} !~ /^(table|toast)_times$/ } @{ $results->{workloads}{$workload}{table} })
+	{
+		my $judged = $_->{verdict} =~ /^(reached|MISSED)$/;
+		my $is_said = $sentence =~ /[:;.] \Q$_->{label}\E( \(|[;.])/;
+		ok($judged ? $is_said : !$is_said, "$workload, $_->{label}: " . ($judged ? 'in the sentence' : 'not judged, not in the sentence'));
+	}
+}
 like($html, qr/A goal is a bound that zundo&#8217;s developers/, 'the page says whose the goals are');
 unlike($html, qr/<script|(?:src|href)=/, 'no scripts, and nothing from elsewhere');
 SKIP:
 {
-	skip 'needs python3-pygal', 2 if system($python, '-c', 'import pygal') != 0;
-	is(() = $html =~ /<svg /g, 7, 'seven pictures');
-	cmp_ok(index($html, '<svg '), '<', index($html, '<table'), 'pictures come before the table');
+	skip 'needs python3-pygal', 3 if system($python, '-c', 'import pygal') != 0;
+	my @pictures = $html =~ m{<svg .*?</svg>}gs;
+	is(@pictures, 24, 'pictures of all three');
+	my $within = grep { m{viewBox="0 0 \d+ (\d+)".*translate\(\d+, (\d+)\)" class="legends"}s && $2 + 14 <= $1 } @pictures;
+	is($within, 24, 'their legends are within them');
+	like($html, qr{<h2 id='W0'>(?:(?!<table).)*<svg }s, 'pictures come before the table');
 }
 done_testing();

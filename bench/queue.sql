@@ -1,0 +1,4 @@
+BEGIN;
+INSERT INTO job (payload) SELECT repeat('p', 100) FROM generate_series(1, 10);
+DELETE FROM job WHERE id IN (SELECT id FROM job ORDER BY id LIMIT 10 FOR UPDATE SKIP LOCKED);
+END;
