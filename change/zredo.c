@@ -500,7 +500,7 @@ redo_mark(XLogReaderState *record)
 		if (xlrec.what == ZMARK_NOT_ALL_VISIBLE)
 			PageClearAllVisible(page);
 		else if (xlrec.what == ZMARK_ALL_VISIBLE)
-			PageSetAllVisible(page);
+			zpage_set_all_visible(page);
 		else
 			zapply_speculative(page, xlrec.offset, xlrec.what == ZMARK_CONFIRMED);
 		finish_page(record, buf, page);

@@ -41,7 +41,8 @@
  *			the page.
  *	VMAP-3	Flag and bit are set in one WAL record (ZWAL_MARK), and both pages
  *		get its LSN. So neither reaches the disk before the WAL that justifies
- *		it: the advance of `oldest`, and the commits of the rows' authors. A
+ *		it: the advance of `oldest`, and the commits of the rows' authors. The
+ *		page's list of what it has saved ends with the flag (SAVED-2). A
  *		flag may stand without its bit, as after a copy of the table's file
  *		without its map; the next change clears it. No reader looks at the
  *		flag: rows are judged by their slots.
@@ -233,7 +234,7 @@ set_visible(Relation rel, Buffer buf, Buffer map)
 	 * `oldest` has caused it
 	 */
 	START_CRIT_SECTION();
-	PageSetAllVisible(page);
+	zpage_set_all_visible(page);
 	MarkBufferDirty(buf);
 	zvmap_set(BufferGetPage(map), block);
 	MarkBufferDirty(map);

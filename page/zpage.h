@@ -249,6 +249,17 @@ zpage_slot(Page page, int i)
 	return (ZPageSlot *) ((char *) page + BLCKSZ - sizeof(ZPageTrailer) - i * sizeof(ZPageSlot));
 }
 
+/*
+ * zpage_set_all_visible: sets the page's flag (VMAP-1). What the page has saved
+ * is given up: no snapshot needs a version older than the rows on the page.
+ */
+static inline void
+zpage_set_all_visible(Page page)
+{
+	PageSetAllVisible(page);
+	zpage_trailer(page)->saved = InvalidUndoPtr;
+}
+
 /* zpage_hole: returns the number of bytes between line pointers and rows. */
 static inline int
 zpage_hole(Page page)

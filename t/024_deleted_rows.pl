@@ -241,6 +241,19 @@ C
 		sql("ALTER TABLE $t SET TABLESPACE pg_default; VACUUM FULL $t");
 		is(sql($state), $after, "$fault: a rewrite");
 	}
+
+	# what a page has saved is given up when the page is found all-visible (VMAP-3)
+	sql(q{CREATE TABLE again (id int PRIMARY KEY, pad text) USING zheap; INSERT INTO again SELECT g, repeat('a', 300) FROM generate_series(1, 24) g;
+		DELETE FROM again WHERE id <= 10; INSERT INTO again SELECT 100 + g, repeat('b', 300) FROM generate_series(1, 10) g});
+	my $path = $node->data_dir . '/' . sql(q{SELECT pg_relation_filepath('again')});
+	my $saved = sub { sql('CHECKPOINT'); return unpack('Q<', substr(read_block($path, 0), 8176, 8)) };
+	cmp_ok($saved->(), '>', 0, 'a page that has saved rows');
+	sql(q{COMMIT PREPARED 'kept'; SELECT zundo.discard(); VACUUM again; SELECT pg_logical_emit_message(true, 'test', 'flush')});
+	$node->stop('immediate');
+	$node->start;
+	is($saved->(), 0, 'nothing is saved any more, also after replay');
+	sound($node, 'vacuumed', 'again');
+	no_crash($node);
 	$node->stop;
 }
 done_testing();
