@@ -27,6 +27,8 @@
  *		that had saved, so after D had ended.
  *		On a standby the same follows from the order of WAL: the conflict of
  *		W's DISCARD record (UNDO-19) ends the queries with S first.
+ *		The list of a page that becomes all-visible is given up: the page has
+ *		no stub, and every snapshot sees its rows as they are (VMAP-1).
  */
 #include "postgres.h"
 
@@ -57,6 +59,7 @@ static struct
 	BlockNumber block;
 	UndoPtr		list;			/* Invalid = none */
 	UndoPtr		next;			/* the first record that has not been read */
+	ZSavedPath	path;			/* from list to next */
 	UndoPtr		where[ZHEAP_MAX_OFFSET + 1];	/* the first record with a row
 												 * at this offset */
 	SavedRecord last;
@@ -184,6 +187,7 @@ zsaved_find(Relation rel, BlockNumber block, UndoPtr list, OffsetNumber off, cha
 		my.locator = rel->rd_locator;
 		my.block = block;
 		my.list = my.next = list;
+		my.path.steps = 0;
 	}
 	while (my.where[off] == InvalidUndoPtr)
 	{
@@ -192,7 +196,7 @@ zsaved_find(Relation rel, BlockNumber block, UndoPtr list, OffsetNumber off, cha
 			return ZSAVED_MISSING;
 		if (!read_saved(rel, block, my.next))
 			return ZSAVED_DISCARDED;
-		if (!note_rows())
+		if (!note_rows() || zsaved_in_circle(&my.path, my.next))
 			zvis_corrupt_chain(rel, block, my.next);
 		my.next = my.last.prev;
 	}
@@ -223,36 +227,4 @@ zsaved_put(char *p, OffsetNumber off, const char *row, int len)
 	memcpy(p, head, sizeof(head));
 	memcpy(p + sizeof(head), row, len);
 	return p + sizeof(head) + len;
-}
-
-/*
- * zsaved_restore: See zsaved.h. Puts the bytes back around the page's free
- * space.
- */
-bool
-zsaved_restore(char *page, const char *raw, Size rawlen)
-{
-	PageHeaderData header;
-	Size		tail;
-
-	if (raw == NULL || rawlen < SizeOfPageHeaderData)
-		return false;
-	memcpy(&header, raw, SizeOfPageHeaderData);
-	if (header.pd_lower < SizeOfPageHeaderData || header.pd_upper < header.pd_lower ||
-		header.pd_upper > BLCKSZ)
-		return false;
-	tail = BLCKSZ - header.pd_upper;
-	if (rawlen != header.pd_lower + tail)
-		return false;
-	memcpy(page, raw, header.pd_lower);
-	memset(page + header.pd_lower, 0, header.pd_upper - header.pd_lower);
-	memcpy(page + header.pd_upper, raw + header.pd_lower, tail);
-
-	/*
-	 * An image is made of a page without an overflow page. Rows may
-	 * nevertheless name slots of an overflow page that the page had before,
-	 * and readers of the image must not take that for damage.
-	 */
-	zpage_trailer(page)->overflow = ZPAGE_HAD_OVERFLOW;
-	return zpage_is_valid(page);
 }

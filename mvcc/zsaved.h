@@ -36,9 +36,25 @@ extern char *zsaved_put(char *p, OffsetNumber off, const char *row, int len);
 #define ZSAVED_HEAD 4			/* bytes that it puts before the row */
 
 /*
- * zsaved_restore: makes a page of the raw payload of an IMAGE record. Returns
- * false if that is malformed.
+ * A walk down a list. zsaved_in_circle: notes that it has come to the record at
+ * ptr; returns true, after twice as many records at the latest, if the list
+ * leads back to itself: damage.
  */
-extern bool zsaved_restore(char *page, const char *raw, Size rawlen);
+typedef struct ZSavedPath
+{
+	UndoPtr		mark;			/* a record that has been passed */
+	uint32		steps;			/* 0 at the beginning */
+} ZSavedPath;
+
+static inline bool
+zsaved_in_circle(ZSavedPath *path, UndoPtr ptr)
+{
+	if (path->steps > 0 && ptr == path->mark)
+		return true;
+	if ((path->steps & (path->steps + 1)) == 0)
+		path->mark = ptr;
+	path->steps++;
+	return false;
+}
 
 #endif

@@ -14,6 +14,7 @@
 
 #include "access/transam.h"
 #include "access/xact.h"
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "mvcc/zown.h"
 #include "mvcc/zsaved.h"
@@ -378,26 +379,104 @@ zwalk_next(ZWalk *walk, ZAccept *accept)
 	return walk->exists ? zwalk_find_author(walk, accept) : ZWALK_BEGINNING;
 }
 
-/*
- * Returns whether the snapshot does not see the transaction that had committed
- * when the image was made. Of saved rows: whether it does not see the
- * transaction that saved them; one that does is younger than all images below.
- */
-static inline bool
-unseen(const ZuRecord *rec, ZXid oldest, Snapshot snapshot)
-{
-	ZXid		xid = rec->type == ZUR_ROWS ? rec->xid : rec->committed;
+/* ---- page images ---- */
 
+/*
+ * What is known of the list of a page, by its newest record: of the last
+ * KNOWN_LISTS lists, each at the place that known_place returns.
+ */
+typedef struct KnownList
+{
+	UndoPtr		list;			/* Invalid = none */
+	UndoPtr		from;			/* only saved rows are above this record;
+								 * Invalid = there is no image */
+	ZXid		decides;		/* decides() of the newest record; 0 = that
+								 * has not been read */
+} KnownList;
+
+#define KNOWN_LISTS 512
+static KnownList known_lists[KNOWN_LISTS];
+
+/* Returns the place in known_lists for this list. */
+static KnownList *
+known_place(UndoPtr list)
+{
+	return &known_lists[murmurhash32((uint32) list ^ (uint32) (list >> 32)) % KNOWN_LISTS];
+}
+
+/*
+ * Returns the transaction that must be invisible to a snapshot which needs this
+ * record of a list, or an image below: of an image, the one that had committed
+ * when it was made; of saved rows, the one that saved them, which is younger
+ * than all images below.
+ */
+static inline ZXid
+decides(const ZuRecord *rec)
+{
+	return rec->type == ZUR_ROWS ? rec->xid : rec->committed;
+}
+
+/* Returns whether the snapshot does not see the transaction. */
+static inline bool
+unseen(ZXid xid, ZXid oldest, Snapshot snapshot)
+{
 	return xid >= oldest && XidInMVCCSnapshot(zxid_to_xid(xid), snapshot);
+}
+
+/*
+ * Returns whether the list may have an image for the snapshot, by what is known
+ * of it. Reads no undo.
+ */
+static bool
+may_have_image(UndoPtr list, ZXid oldest, Snapshot snapshot)
+{
+	const KnownList *known = known_place(list);
+
+	if (list == InvalidUndoPtr || known->list != list)
+		return list != InvalidUndoPtr;
+	return known->from != InvalidUndoPtr &&
+		(known->decides == InvalidZXid || unseen(known->decides, oldest, snapshot));
+}
+
+/*
+ * Makes a page of the raw payload of an IMAGE record: puts the bytes back
+ * around the page's free space. Returns false if the payload is malformed.
+ */
+static bool
+restore_image(char *page, const char *raw, Size rawlen)
+{
+	PageHeaderData header;
+	Size		tail;
+
+	if (raw == NULL || rawlen < SizeOfPageHeaderData)
+		return false;
+	memcpy(&header, raw, SizeOfPageHeaderData);
+	if (header.pd_lower < SizeOfPageHeaderData || header.pd_upper < header.pd_lower ||
+		header.pd_upper > BLCKSZ)
+		return false;
+	tail = BLCKSZ - header.pd_upper;
+	if (rawlen != header.pd_lower + tail)
+		return false;
+	memcpy(page, raw, header.pd_lower);
+	memset(page + header.pd_lower, 0, header.pd_upper - header.pd_lower);
+	memcpy(page + header.pd_upper, raw + header.pd_lower, tail);
+
+	/*
+	 * An image is made of a page without an overflow page. Rows may
+	 * nevertheless name slots of an overflow page that the page had before,
+	 * and readers of the image must not take that for damage.
+	 */
+	zpage_trailer(page)->overflow = ZPAGE_HAD_OVERFLOW;
+	return zpage_is_valid(page);
 }
 
 /*
  * zwalk_jump_to_image: See zwalk.h. Follows the images from the newest to
  * older ones as long as the snapshot does not see the transaction that had
  * committed when the image was made; then all later changes are invisible too.
- * Passes over saved rows. Does nothing if an own change is on the page, nor
- * for a serializable transaction, which must report every change that it does
- * not see.
+ * Passes over saved rows, once for each list. Does nothing if an own change is
+ * on the page, nor for a serializable transaction, which must report every
+ * change that it does not see.
  */
 bool
 zwalk_jump_to_image(char *page, ZSlotView *slots, Relation rel, BlockNumber block,
@@ -408,13 +487,16 @@ zwalk_jump_to_image(char *page, ZSlotView *slots, Relation rel, BlockNumber bloc
 	char	   *next;
 	ZuRecord	rec,
 				best_rec;
-	UndoPtr		ptr = zpage_trailer(page)->saved;
+	UndoPtr		list = zpage_trailer(page)->saved;
+	UndoPtr		ptr;
+	KnownList  *known = known_place(list);
+	ZSavedPath	path = {0};
 	ZXid		oldest = slots->oldest;
 	const char *raw;
 	Size		rawlen;
 
 	Assert(zsnapshot_is_mvcc(snapshot));
-	if (ptr == InvalidUndoPtr || zssi_needed(rel, snapshot))
+	if (!may_have_image(list, oldest, snapshot) || zssi_needed(rel, snapshot))
 		return false;
 	for (int i = 1; i <= slots->n; i++)
 		if (zvis_is_young(rel, block, i, &slots->s[i], slots->oldest) &&
@@ -422,46 +504,65 @@ zwalk_jump_to_image(char *page, ZSlotView *slots, Relation rel, BlockNumber bloc
 			return false;
 	if (buf == NULL)
 		buf = MemoryContextAlloc(TopMemoryContext, 3 * ZUR_MAX_LENGTH);
+	if (known->list != list)
+	{
+		known->list = known->from = list;
+		known->decides = InvalidZXid;
+	}
 	next = buf;
-	while (ptr != InvalidUndoPtr &&
-		   zu_fetch_saved(ptr, rel->rd_locator.relNumber, block, &rec, next) &&
-		   unseen(&rec, slots->oldest, snapshot))
+	ptr = known->from;
+	while (ptr != InvalidUndoPtr)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (rec.type == ZUR_ROWS)
+		if (zsaved_in_circle(&path, ptr))
+			zvis_corrupt_chain(rel, block, ptr);
+		if (!zu_fetch_saved(ptr, rel->rd_locator.relNumber, block, &rec, next))
 		{
-			ptr = rec.prev;
-			continue;
+			ptr = InvalidUndoPtr;
+			break;
 		}
-		best = next;
-		best_rec = rec;
-		next = (best == buf) ? buf + ZUR_MAX_LENGTH : buf;
+		if (ptr == list)
+			known->decides = decides(&rec);
+		if (!unseen(decides(&rec), oldest, snapshot))
+			break;
+		if (rec.type == ZUR_IMAGE)
+		{
+			if (best == NULL)
+				known->from = ptr;
+			best = next;
+			best_rec = rec;
+			next = (best == buf) ? buf + ZUR_MAX_LENGTH : buf;
+		}
 		ptr = rec.prev;
 	}
 	if (best == NULL)
+	{
+		known->from = ptr;
 		return false;
+	}
 	raw = zur_raw_payload(&best_rec, buf + 2 * ZUR_MAX_LENGTH, ZUR_MAX_LENGTH, &rawlen);
-	if (!zsaved_restore(page, raw, rawlen))
-		zvis_corrupt_chain(rel, block, zpage_trailer(page)->saved);
+	if (!restore_image(page, raw, rawlen))
+		zvis_corrupt_chain(rel, block, list);
 	zslots_copy(rel, block, page, slots);
 	slots->oldest = oldest;		/* VIS-1 */
 	return true;
 }
 
 /*
- * zwalk_load: See zwalk.h. Copies the whole page only if it has an image that
- * may help; else only the row.
+ * zwalk_load: See zwalk.h. Copies the whole page only if it may have an image
+ * that helps; else only the row.
  */
 bool
 zwalk_load(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot)
 {
 	ZRow		row = zvis_row_on(rel, buf, off, &copy->slots);
-	bool		mvcc = snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot);
-	bool		has_image = mvcc && zpage_trailer(row.page)->saved != InvalidUndoPtr;
+	bool		has_image;
 	bool		begun = false;
 
 	Assert(zc_buffer_locked(buf));
 	zslots_copy(rel, row.block, row.page, &copy->slots);
+	has_image = snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
+		may_have_image(zpage_trailer(row.page)->saved, copy->slots.oldest, snapshot);
 	if (has_image)
 		memcpy(copy->page.data, row.page, BLCKSZ);
 	else

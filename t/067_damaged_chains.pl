@@ -11,10 +11,10 @@ my $node = zundo_node('chains', <<'C', no_data_checksums => 1);
 max_worker_processes = 0
 max_prepared_transactions = 20
 C
-my @tables = qw(inline list late mode plain status opened torn columns items kind half stray stub unsaved);
+my @tables = qw(inline list late mode plain status opened torn columns items kind half stray stub unsaved circle);
 sql('CREATE EXTENSION zundo;');
 sql("CREATE TABLE $_ (id int PRIMARY KEY, n int, t text) USING zheap; INSERT INTO $_ SELECT g, 0, 't' FROM generate_series(1, 10) g;") for @tables;
-sql("CREATE INDEX ON $_ (n);") for qw(list late mode stray stub unsaved);
+sql("CREATE INDEX ON $_ (n);") for qw(list late mode stray stub unsaved circle);
 sql('SELECT zundo.discard();');
 
 # stays NAME SQL...: prepares a transaction of these statements, which stays in progress.
@@ -35,12 +35,15 @@ my @writers = map { sql('BEGIN;', "UPDATE status SET n = 1 WHERE id = $_;", 'SEL
 is(sql(q{SELECT count(*), count(DISTINCT xid) FROM zundo.page_slots('status', 0);}), '4|4', 'no slot was added');
 # a row that has moved and leaves a stub
 my $mover = sql('BEGIN;', 'UPDATE stub SET n = 1 WHERE id = 1;', 'SELECT pg_current_xact_id();', 'COMMIT;');
-sql('UPDATE unsaved SET n = 1 WHERE id = 1;');
-for my $table (qw(stub unsaved))
+sql("UPDATE $_ SET n = 1 WHERE id = 1;") for qw(unsaved circle);
+for my $table (qw(stub unsaved circle))
 {
-	sql("INSERT INTO $table SELECT 1000 + g, 0, repeat('x', 2000) FROM generate_series(1, $_) g ON CONFLICT DO NOTHING;") for 3, 4;
+	sql("INSERT INTO $table SELECT 1000 + g, 0, string_agg(md5((100 * g + i)::text), '') FROM generate_series(1, $_) g, generate_series(1, 62) i GROUP BY g ON CONFLICT DO NOTHING;") for 3, 4;
 	is(sql("SELECT lp_state FROM zundo.page_items('$table', 0) WHERE lp = 1;"), 'stub', "$table: the row has left a stub");
 }
+# the deleted rows whose space others get are saved in a second record
+sql('DELETE FROM circle WHERE id > 1000;');
+sql("INSERT INTO circle SELECT 2000 + g, 0, repeat('x', 2000) FROM generate_series(1, 8) g;");
 sound($node, 'as they are', @tables);
 my %path = map { $_ => $node->data_dir . '/' . sql("SELECT pg_relation_filepath('$_');") } @tables, 'zundo.undo_log';
 my %oid = map { $_ => sql("SELECT '$_'::regclass::oid;") } @tables;
@@ -71,7 +74,7 @@ sub slot
 
 # record TABLE TYPE ITEM CHANGE: CHANGE->() changes the bytes of the table's only undo
 # record of this type and item; they begin at $_[1] in $_[0], and their fixed part ends
-# after 20 bytes.
+# after 20 bytes. TYPE + 16: only a record that has a pointer to an older one.
 sub record
 {
 	my ($table, $type, $item, $change) = @_;
@@ -84,7 +87,7 @@ sub record
 		my ($key, $at) = (pack('L<L<S<', $oid{$table}, 0, $item), -1);
 		while (($at = index($page, $key, $at + 1)) >= 10)
 		{
-			next if (ord(substr($page, $at - 10, 1)) & 15) != $type;
+			next if (ord(substr($page, $at - 10, 1)) & ($type | 15)) != $type;
 			$change->($page, $at - 10);
 			write_block($path{'zundo.undo_log'}, $block, $page);
 			$found++;
@@ -136,6 +139,10 @@ change('stray', sub {
 	substr($_[0], $list + 8, 8) = substr($_[0], $mover + 8, 8) });
 # the list of saved rows is cut off
 change('unsaved', sub { substr($_[0], 8176, 8) = "\0" x 8 });
+# the second record of saved rows, to which the page points, leads to itself
+my $saved;
+change('circle', sub { $saved = substr($_[0], 8176, 8) });
+record('circle', 8 + 16, 0, sub { substr($_[0], $_[1] + 21, 8) = $saved });
 # a transaction that has committed counts as aborted: the first of the eight writers, on top
 # of which a later one has committed, and the one that has left a stub
 for my $committed ($writers[0], $mover)
@@ -161,6 +168,7 @@ my %says = (
 	status => qr/^CHAIN-4\|\|$undo of the aborted transaction $writers[0] lies below that of a committed one$/,
 	stub => qr/^PAGE-6\|1\|stub of a row whose author $mover has not committed$/m,
 	unsaved => qr/^CHAIN-13\|1\|the row of the stub was not saved$/,
+	circle => qr/^E\|\|undo of block 0 of relation "circle" cannot be followed/,
 	opened => qr/^CHAIN-12\|\|$undo of transaction \d+ is an open LOCK below another one$/,
 	torn => qr/^E\|\|invalid undo record in block \d+ of relation "zundo\.undo_log"/,
 	columns => qr/^ROW-1\|1\|the row has 4 columns, the table 3$/,
@@ -172,8 +180,11 @@ like(sql("SELECT invariant, item, detail FROM zundo.check('$_');"), $says{$_}, "
 like(sql(q{SELECT detail FROM zundo.check('zundo.undo_log');}), qr/^log \d+: undo \d+\.\d+\.\d+ is of items 400 to 400$/m, 'of the undo log, too');
 my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSELECT 1 FROM stray WHERE id = 1 FOR UPDATE");
 like($err, qr/XX001: undo record [0-9A-F\/]+ of block 0 of relation file \d+ is not a list of locks/, 'a locker that reads such a list gets an error');
-($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nCREATE INDEX ON unsaved (t)");
-like($err, qr/XX001: undo of block 0 of relation "unsaved" cannot be followed/, 'an index build that needs the row of the stub gets an error');
+for my $table (qw(unsaved circle))
+{
+	($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nCREATE INDEX ON $table (t)");
+	like($err, qr/XX001: undo of block 0 of relation "$table" cannot be followed/, "$table: an index build that needs the row of the stub gets an error");
+}
 no_crash($node);
 $node->stop('immediate');
 done_testing();
