@@ -35,7 +35,7 @@ QUESTIONS = {
     "D": Question("Documents of 10 kB lie out of line, in the TOAST table. Each transaction changes one key of one of them, at random, "
                   "while another transaction stays open. The whole document is stored again, and the old one must stay readable. On both "
                   "sides the index of the TOAST table gets an entry for each chunk of 2 kB, and keeps them until VACUUM may remove them.",
-                  "ours", {"toast_times": NONE, "toast_index_times": NONE, "undo_back": NONE, "wal_without_images": NONE}),
+                  "ours", {"toast_times": NONE, "toast_index": NONE, "undo_back": NONE, "wal_without_images": NONE}),
     "DQ": Question("Each transaction adds ten jobs to a queue and deletes the ten oldest ones, while another transaction stays open. "
                    "The queue itself does not get longer: what grows is what the deleted jobs leave behind, which on both sides "
                    "includes their index entries.", "ours",

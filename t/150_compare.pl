@@ -69,7 +69,7 @@ cmp_ok($row{table_times}{values}{zheap}, '<', 1.005, "zheap's table does not gro
 is($row{$_}{verdict}, 'reached', $_) for qw(table_times index_times snapshot_kept nothing_lost wal_without_images);
 %row = rows('D');
 cmp_ok($row{toast_times}{values}{heap}, '>=', 3.9, "heap's TOAST table grows 4 times");
-cmp_ok($row{toast_index_times}{values}{$_}, '>=', 3, "an entry for each chunk: $_") for qw(heap zheap);
+cmp_ok($row{toast_index}{values}{$_}, '>', 500000, "an entry for each chunk: $_") for qw(heap zheap);
 cmp_ok($row{alone_times}{values}{zheap}, '==', 1, "zheap's table does not grow");
 is($row{$_}{verdict}, 'reached', "D: $_") for qw(snapshot_kept nothing_lost);
 %row = rows('DQ');
