@@ -37,12 +37,14 @@ FAULTS = ["insert-logged", "covered-logged", "update-logged", "delete-logged", "
 GLOBAL_FAULTS = {"discard-logged", "worker-cycle", "truncate"}
 KEYS = 60
 SHARED = 10
-GAP = 1 << 20                   # an update of a key adds or subtracts this
+GAP = 1 << 20                   # an update of a key adds or subtracts this; pad_of() knows it
 
 SETUP = """
 CREATE EXTENSION IF NOT EXISTS zundo;
 CREATE TABLE rows (id int PRIMARY KEY, owner int, n int, pad text) USING zheap WITH (fillfactor = 90);
+ALTER TABLE rows ALTER pad SET STORAGE EXTERNAL;
 CREATE INDEX rows_owner ON rows (owner, n);
+CREATE FUNCTION pad_of(id int, width int) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT left(repeat(md5(id % 1048576 || '.' || width), width / 32 + 1), width) $$;
 CREATE TABLE shared (id int PRIMARY KEY, n bigint) USING zheap;
 CREATE TABLE journal (owner int, serial int, pad text) USING zheap;
 CREATE TABLE scratch (id int, pad text) USING zheap;
@@ -85,7 +87,7 @@ class Client:
         key = self.base() + rng.randrange(KEYS)
         row = state.get(key)
         kind = rng.random()
-        width = rng.choice([0, 10, 100, 500, 1500])
+        width = rng.choice([0, 10, 100, 500, 1500, 6000])
         if kind < 0.2:
             # mostly in ascending order, so that there are some deadlocks, but not many
             which = rng.randrange(self.floor, SHARED) if rng.random() < 0.97 else rng.randrange(SHARED)
@@ -105,14 +107,14 @@ class Client:
         elif kind < 0.39:
             cursor.execute("INSERT INTO fleeting VALUES (1, 1); UPDATE fleeting SET n = n + 1")
         elif row is None:
-            cursor.execute("INSERT INTO rows VALUES (%s, %s, 0, repeat('p', %s))", (key, self.number, width))
+            cursor.execute("INSERT INTO rows VALUES (%s, %s, 0, pad_of(%s, %s))", (key, self.number, key, width))
             state[key] = (key, 0, width)
         elif kind < 0.6:
             cursor.execute("UPDATE rows SET n = n + 1 WHERE id = %s", (row[0],))
             self.expect_one(cursor, row)
             state[key] = (row[0], row[1] + 1, row[2])
         elif kind < 0.75:
-            cursor.execute("UPDATE rows SET pad = repeat('q', %s) WHERE id = %s", (width, row[0]))
+            cursor.execute("UPDATE rows SET pad = pad_of(id, %s) WHERE id = %s", (width, row[0]))
             self.expect_one(cursor, row)
             state[key] = (row[0], row[1], width)
         elif kind < 0.83:
@@ -132,7 +134,7 @@ class Client:
         else:
             cursor.execute("DELETE FROM rows WHERE id = %s", (row[0],))
             self.expect_one(cursor, row)
-            cursor.execute("INSERT INTO rows VALUES (%s, %s, %s, repeat('r', %s))", (key, self.number, row[1] + 7, width))
+            cursor.execute("INSERT INTO rows VALUES (%s, %s, %s, pad_of(%s, %s))", (key, self.number, row[1] + 7, key, width))
             state[key] = (key, row[1] + 7, width)
 
     def expect_one(self, cursor, row):
@@ -231,7 +233,7 @@ def settle_doubts(conn, clients):
 
 def seen(conn, client):
     """Returns the client's rows and the serial numbers of its journal, as the server has them."""
-    rows = rows_of(conn, f"SELECT id, n, length(pad) FROM rows WHERE owner = {client.number}")
+    rows = rows_of(conn, f"SELECT id, n, CASE WHEN pad = pad_of(id, length(pad)) THEN length(pad) ELSE -1 END FROM rows WHERE owner = {client.number}")
     journal = rows_of(conn, f"SELECT serial FROM journal WHERE owner = {client.number}")
     if len(set(journal)) != len(journal):
         raise Broken(f"client {client.number}: journal has duplicates")

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Deletes rows and gives their space to other rows beside old snapshots, on heap and on zheap.
 
-A history has twins, a heap and a zheap table of 300 to 3,000 rows (or fewer rows of 4 kB). Three writers change both in the
+A history has twins, a heap and a zheap table of 300 to 3,000 rows (or fewer rows of 4 kB, or with values out of line). Three writers change both in the
 same way, with open transactions side by side on the same pages: deletions of few and of all rows, inserts, updates in
 place, of keys and of lengths, savepoints. Up to six readers keep old snapshots, some of them serializable; some write into
 the twins as well. Each session must find the same rows in both, by every kind of scan, whenever it looks. VACUUM, index
@@ -48,7 +48,7 @@ END $$;
 TABLE = """
 DROP TABLE IF EXISTS @, @_log;
 CREATE TABLE @ (id int, part int, n int, v text) USING {am} WITH (fillfactor = {fill}, autovacuum_enabled = off);
-ALTER TABLE @ ALTER v SET STORAGE PLAIN;
+ALTER TABLE @ ALTER v SET STORAGE {storage};
 CREATE TABLE @_log (op text, row bigint) USING {am};
 """
 NOTING = "CREATE CONSTRAINT TRIGGER note AFTER UPDATE OR DELETE ON @ DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note()"
@@ -155,7 +155,9 @@ class History:
         self.rng = rng = random.Random(seed)
         self.trace = []
         self.counts = collections.Counter()
-        self.wide = rng.random() < 0.3
+        # kept values are of one chunk to some pages of chunks, each other bytes
+        self.storage = rng.choice(["PLAIN", "PLAIN", "PLAIN", "EXTERNAL", "EXTENDED"])
+        self.wide = self.storage != "PLAIN" or rng.random() < 0.15
         self.limit = rng.choice([100, 300]) if self.wide else rng.choice([300, 1000, 3000])
         self.rows = 0                   # of a twin, about
         self.zbtree = zbtree
@@ -173,7 +175,7 @@ class History:
         indexed = rng.choice([(), ("id",), ("id",), ("id", "n")])
         noting = rng.random() < 0.25
         for twin, am in zip(TWINS, ("heap", "zheap")):
-            self.admin.run(TABLE.format(am=am, fill=fill).replace("@", twin))
+            self.admin.run(TABLE.format(am=am, fill=fill, storage=self.storage).replace("@", twin))
             for column in indexed:
                 self.index(twin, column)
             if noting:
@@ -186,15 +188,21 @@ class History:
         sql = f"CREATE INDEX ON {twin} ({column})"
         self.admin.run(zbtree_side.with_zbtree(sql) if self.zbtree and twin == "z" else sql)
 
-    def width(self):
-        """Returns the length of a column v."""
-        return self.rng.choice([3900, 3900, 3900, 1000, 10] if self.wide else [0, 10, 30, 30, 30, 100, 200])
+    def value(self, number, first):
+        """Returns an expression for a column v: a letter that depends on a number, from this first letter on, or other bytes for each number."""
+        rng = self.rng
+        if self.storage == "EXTERNAL":
+            return f"repeat(md5(({number})::text || '{rng.random()}'), {rng.choice([70, 70, 130, 250, 500, 3])})"
+        if self.storage == "EXTENDED":
+            return f"(SELECT string_agg(md5(x || ({number})::text || '{rng.random()}') || repeat('e', 32), '') FROM generate_series(1, {rng.choice([70, 70, 130, 250, 3])}) x)"
+        width = rng.choice([3900, 3900, 3900, 1000, 10] if self.wide else [0, 10, 30, 30, 30, 100, 200])
+        return f"repeat(chr(97 + ({number} + {first}) % 26), {width})"
 
     def insertion(self, part, count):
         """Returns a statement that inserts this number of rows of a part."""
         rng = self.rng
         self.rows += count
-        return (f"INSERT INTO @ SELECT {rng.randrange(self.limit)} + g, {part}, {rng.randrange(4)}, repeat(chr(97 + (g + {rng.randrange(26)}) % 26), {self.width()}) "
+        return (f"INSERT INTO @ SELECT {rng.randrange(self.limit)} + g, {part}, {rng.randrange(4)}, {self.value('g', rng.randrange(26))} "
                 f"FROM generate_series(1, {count}) g")
 
     def some(self, part):
@@ -220,7 +228,7 @@ class History:
         elif kind < 0.75:
             session.twice(self.insertion(part, rng.choice([1, 10, self.limit // 20, self.limit // 5])))
         else:
-            session.twice("UPDATE @ SET " + rng.choice(["n = n + 1", "n = n + 1", "id = id + 1", f"v = repeat('u', {self.width()})", f"v = repeat('u', {self.width()}), n = 0"])
+            session.twice("UPDATE @ SET " + rng.choice(["n = n + 1", "n = n + 1", "id = id + 1", f"v = {self.value('id', rng.randrange(26))}", f"v = {self.value('id', rng.randrange(26))}, n = 0"])
                           + f" WHERE {self.some(part)}")
 
     def write(self):

@@ -260,7 +260,10 @@ class Client:
         elif kind < 0.4:
             self.both(cursor, "UPDATE @rows SET pad = repeat('q', (%s + id %% 7) ) WHERE id BETWEEN %s AND %s", width, low, high)
         elif kind < 0.45:
-            self.both(cursor, "UPDATE @rows SET big = repeat(md5(n::text), %s) WHERE id BETWEEN %s AND %s", rng.choice([0, 70, 300]), low, min(high, low + 3))
+            self.both(cursor, "UPDATE @rows SET big = repeat(md5(n || '.' || id), %s) WHERE id BETWEEN %s AND %s", rng.choice([0, 70, 300]), low, min(high, low + 3))
+            # all values of the client go, so that those of others get their space
+            if not wide and rng.random() < 0.2:
+                self.both(cursor, "DELETE FROM @rows WHERE owner = %s AND big IS NOT NULL", owner)
         elif kind < 0.5:
             self.both(cursor, "UPDATE @rows SET id = CASE WHEN id >= %s THEN id - %s ELSE id + %s END WHERE id = %s OR id = %s", GAP, GAP, GAP, low, low + GAP)
         elif kind < 0.58:
