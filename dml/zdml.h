@@ -93,13 +93,13 @@ extern void zcomputed_at_subxact_abort(void);
 
 /*
  * zheap_prune_page: prunes the page in buf, which is exclusively locked, of
- * what no snapshot needs; WAL-logged. zheap_rows_to_save: returns the bytes of
- * the rows that it leaves there though their deletion has committed; a writer
- * that needs the space saves them (SAVED-4). Both raise
- * ERRCODE_DATA_CORRUPTED.
+ * what no snapshot needs; WAL-logged. zheap_free_space: returns the bytes that
+ * are free on the page, with those of rows that zheap_prune_page leaves there
+ * though their deletion has committed: a writer that needs the space saves them
+ * (SAVED-4). Both raise ERRCODE_DATA_CORRUPTED.
  */
 extern void zheap_prune_page(Relation rel, Buffer buf);
-extern int	zheap_rows_to_save(Relation rel, Buffer buf);
+extern int	zheap_free_space(Relation rel, Buffer buf);
 
 /*
  * zheap_make_unused: makes the LP_DEAD line pointers at the n offsets

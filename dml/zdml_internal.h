@@ -260,20 +260,24 @@ typedef struct ZPrunePlan
 } ZPrunePlan;
 
 /*
- * zprune_plan: fills *plan with what zprune_by_writer would do with the page in
- * buf now. Returns false if that is nothing. Changes nothing; the plan is valid
- * until the page is changed or unlocked. Raises ERRCODE_DATA_CORRUPTED, also
- * for every page that zpage_prune would refuse.
+ * zprune_plan: fills *plan with what a writer can do with the page in buf now.
+ * Returns false if that is nothing. Changes nothing; the plan is valid until
+ * the page is changed or unlocked. Raises ERRCODE_DATA_CORRUPTED, also for
+ * every page that zpage_prune would refuse.
  */
 extern bool zprune_plan(Relation rel, Buffer buf, ZPrunePlan *plan);
 
 /*
- * zprune_by_writer: prunes the page in buf as zheap_prune_page does, and makes
- * stubs of rows that an old snapshot may need, after saving them. On entry the
- * page is exclusively locked, and undo is reserved. Returns whether the page
- * has more space, or fewer rows, than before.
+ * zprune_by_plan: prunes the page in buf by its plan, which it may change. Rows
+ * that an old snapshot may need are saved first if the space then suffices for
+ * the writer; if not, they stay. On entry the page is exclusively locked, and
+ * undo is reserved. Returns whether the page has more space, or fewer rows,
+ * than before.
+ *
+ * zprune_for_hole: does so for a writer that needs a hole of this many bytes.
  */
-extern bool zprune_by_writer(const ZWriter *writer, Buffer buf);
+extern bool zprune_by_plan(const ZWriter *writer, Buffer buf, ZPrunePlan *plan, bool suffices);
+extern bool zprune_for_hole(const ZWriter *writer, Buffer buf, Size hole);
 
 /* ---- places for new rows; page images (dml/zspace.c, dml/zimage.c) ---- */
 

@@ -121,7 +121,7 @@ zimage_save_rows(const ZWriter *writer, Buffer buf, const ZPrunePlan *plan)
 	}
 	if (p == bytes)
 		return true;
-	if (!zu_has_spare(ZUR_MAX_LENGTH))
+	if (!zu_has_spare(ZUR_MAX_LENGTH - BLCKSZ + (p - bytes)))
 		return false;
 	zwriter_change(writer, &change, ZWAL_IMAGE, 1);
 	zwriter_record(writer, rec, ZUR_ROWS, BufferGetBlockNumber(buf), 0,

@@ -340,26 +340,22 @@ zprune_plan(Relation rel, Buffer buf, ZPrunePlan *plan)
 
 /*
  * Takes out of the plan the rows that an old snapshot may need, which only a
- * writer can save (SAVED-4). Returns the bytes that they take.
+ * writer can save (SAVED-4).
  */
-static int
-leave_rows(Page page, ZPrunePlan *plan)
+static void
+leave_rows(ZPrunePlan *plan)
 {
 	int			left = 0;
-	int			room = 0;
 
 	for (int i = 0; i < plan->n; i++)
 		if (plan->items[i].action != ZPRUNE_STUB)
 			plan->items[left++] = plan->items[i];
-		else
-			room += ItemIdGetLength(PageGetItemId(page, plan->items[i].offset));
 	plan->n = left;
-	return room;
 }
 
 /* Prunes the page by the plan. Returns whether that has changed something. */
 static bool
-prune_by_plan(Relation rel, Buffer buf, const ZPrunePlan *plan)
+prune_page_by(Relation rel, Buffer buf, const ZPrunePlan *plan)
 {
 	Page		page = BufferGetPage(buf);
 	int			before = zpage_hole(page);
@@ -370,17 +366,23 @@ prune_by_plan(Relation rel, Buffer buf, const ZPrunePlan *plan)
 	return zpage_hole(page) > before || plan->n > 0;
 }
 
-/* zprune_by_writer: See zdml_internal.h. */
 bool
-zprune_by_writer(const ZWriter *writer, Buffer buf)
+zprune_by_plan(const ZWriter *writer, Buffer buf, ZPrunePlan *plan, bool suffices)
 {
+	if (!suffices || !zimage_save_rows(writer, buf, plan))	/* SAVED-3 */
+		leave_rows(plan);
+	return prune_page_by(writer->rel, buf, plan);
+}
+
+bool
+zprune_for_hole(const ZWriter *writer, Buffer buf, Size hole)
+{
+	Page		page = BufferGetPage(buf);
 	ZPrunePlan	plan;
 
-	if (!zprune_plan(writer->rel, buf, &plan))
-		return false;
-	if (!zimage_save_rows(writer, buf, &plan))	/* SAVED-3 */
-		(void) leave_rows(BufferGetPage(buf), &plan);
-	return prune_by_plan(writer->rel, buf, &plan);
+	return zprune_plan(writer->rel, buf, &plan) &&
+		zprune_by_plan(writer, buf, &plan,
+					   zpage_hole(page) + zpage_gain(page, plan.items, plan.n) >= (int) hole);
 }
 
 /* zheap_prune_page: See zdml.h. */
@@ -391,16 +393,18 @@ zheap_prune_page(Relation rel, Buffer buf)
 
 	if (!zprune_plan(rel, buf, &plan))
 		return;
-	(void) leave_rows(BufferGetPage(buf), &plan);
-	(void) prune_by_plan(rel, buf, &plan);
+	leave_rows(&plan);
+	(void) prune_page_by(rel, buf, &plan);
 }
 
 int
-zheap_rows_to_save(Relation rel, Buffer buf)
+zheap_free_space(Relation rel, Buffer buf)
 {
+	Page		page = BufferGetPage(buf);
 	ZPrunePlan	plan;
 
-	return zprune_plan(rel, buf, &plan) ? leave_rows(BufferGetPage(buf), &plan) : 0;
+	return Max(zpage_hole(page), 0) +
+		(zprune_plan(rel, buf, &plan) ? zpage_gain(page, plan.items, plan.n) : 0);
 }
 
 /*

@@ -495,7 +495,7 @@ pick_slot(const ZWriter *writer, Buffer buf, int avoid, Purpose purpose, ZSlotPi
 			return true;
 		}
 		ZUNDO_FAULT("no-slot");
-		if ((pruned || !zprune_by_writer(writer, buf)) &&
+		if ((pruned || !zprune_for_hole(writer, buf, sizeof(ZPageSlot))) &&
 			!(must_have && zoverflow_attach(writer, buf)))
 			return false;
 		pruned = true;

@@ -41,6 +41,23 @@ pick_slots(const ZWriter *writer, int avoid, bool want_common, ZNewPlace *place,
 }
 
 /*
+ * Prunes the locked page in buf, for a row of len bytes. Returns whether the
+ * page has more space, or fewer rows, than before.
+ */
+static bool
+prune_for_row(const ZWriter *writer, Buffer buf, Size len)
+{
+	ZPrunePlan	plan;
+	OffsetNumber off;
+	int			space;
+
+	if (!zprune_plan(writer->rel, buf, &plan))
+		return false;
+	space = zpage_space_after(BufferGetPage(buf), plan.items, plan.n, &off);
+	return zprune_by_plan(writer, buf, &plan, off != InvalidOffsetNumber && space >= (int) len);
+}
+
+/*
  * Returns whether the locked page in buf can take the row, and then fills
  * place; sets place->tried in any case. May prune the page, and change it as
  * zslot_pick does. keep_free: bytes that must stay free beside the row.
@@ -83,7 +100,7 @@ try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, bool want_
 			return place->off != InvalidOffsetNumber &&
 				zpage_has_space(page, place->off, len + growth * sizeof(ZPageSlot));
 		}
-		if (tries > 0 || !zprune_by_writer(writer, buf))
+		if (tries > 0 || !prune_for_row(writer, buf, len + keep_free))
 			return false;
 	}
 	return false;
@@ -105,20 +122,23 @@ zspace_to_keep(Relation rel, Size len)
 }
 
 /*
- * Returns the free space to record in the free space map for a locked page that
- * could not take the row, although it seemed to have space. Returns -1 if the
- * map must be left as it is, because there will be space when a deletion is
- * committed (zreclaim.c).
+ * Returns the free space to record in the free space map for the locked page in
+ * buf, which could not take the row, although it seemed to have space. Returns
+ * -1 if the map must be left as it is, because there will be space when a
+ * deletion is committed (zreclaim.c), or when the writer that comes to the page
+ * can save rows.
  */
 static int
-space_for_map(Page page, Size wanted)
+space_for_map(Relation rel, Buffer buf, int wanted)
 {
-	Size		hole = zpage_hole(page);
+	Page		page = BufferGetPage(buf);
+	int			space;
 
 	/* a page that has no line pointer or slot to give has no space for a row */
-	if (zpage_find_offset(page) == InvalidOffsetNumber || hole >= wanted)
+	if (zpage_find_offset(page) == InvalidOffsetNumber || zpage_hole(page) >= wanted)
 		return 0;
-	return zreclaim_space(page) >= (int) wanted ? -1 : (int) hole;
+	space = zheap_free_space(rel, buf);
+	return Max(space, zreclaim_space(page)) >= wanted ? -1 : space;
 }
 
 /*
@@ -291,7 +311,7 @@ zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInser
 			set_target(rel, target);
 			return;
 		}
-		space = space_for_map(BufferGetPage(buf), need + keep_free);
+		space = space_for_map(rel, buf, need + keep_free);
 		UnlockReleaseBuffer(buf);
 		zwriter_reserve(writer);	/* the page may have taken some of it */
 		if (!use_fsm || visits > MAX_VISITS_IN_VAIN)
@@ -425,7 +445,7 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_commo
 					set_target(rel, target);
 					return picked;
 				}
-				space = space_for_map(BufferGetPage(buf), need);
+				space = space_for_map(rel, buf, need);
 				LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 				if (space >= 0)
 					RecordPageWithFreeSpace(rel, target, space);
@@ -436,7 +456,8 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_commo
 			in_vain = target;
 		}
 		else
-			RecordPageWithFreeSpace(rel, target, 0);
+			/* so that the map names another page next */
+			RecordPageWithFreeSpace(rel, target, Max(space_for_map(rel, held, need), 0));
 		target = InvalidBlockNumber;
 	}
 	buf = extend_for_insert(rel, NULL, true);

@@ -43,7 +43,7 @@ make_space_in_place(RowChange *u)
 
 		if (len <= ItemIdGetLength(lp) || zpage_hole(page) >= len + slot_bytes)
 			return zpage_replace_fits(page, off, len);
-		if (tries > 0 || !zprune_by_writer(&u->writer, u->buf))
+		if (tries > 0 || !zprune_for_hole(&u->writer, u->buf, len + slot_bytes))
 			break;
 	}
 	return false;

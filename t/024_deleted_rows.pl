@@ -242,6 +242,15 @@ C
 		is(sql($state), $after, "$fault: a rewrite");
 	}
 
+	# rows are saved only if the space then suffices
+	my $saves = "SELECT count(*) FROM zundo.undo_records(NULL, 1000) WHERE type = 'ROWS' AND relation = 'small'::regclass";
+	sql(q{CREATE TABLE small (id int PRIMARY KEY, pad text) USING zheap; INSERT INTO small SELECT g, repeat('a', 300) FROM generate_series(1, 24) g;
+		DELETE FROM small WHERE id = 5; UPDATE small SET pad = repeat('b', 1500) WHERE id = 1});
+	is(sql($saves), 0, 'no row is saved for a row that has no space then either');
+	sql(q{UPDATE small SET pad = repeat('b', 800) WHERE id = 2});
+	is(sql($saves), 1, 'one is for a row that has');
+	is(sql('SELECT count(*), min(ctid), sum(length(pad)) FROM small WHERE id <= 2'), '2|(0,2)|2300', 'which stays in place');
+
 	# what a page has saved is given up when the page is found all-visible (VMAP-3)
 	sql(q{CREATE TABLE again (id int PRIMARY KEY, pad text) USING zheap; INSERT INTO again SELECT g, repeat('a', 300) FROM generate_series(1, 24) g;
 		DELETE FROM again WHERE id <= 10; INSERT INTO again SELECT 100 + g, repeat('b', 300) FROM generate_series(1, 10) g});

@@ -184,7 +184,7 @@ page_free_space(Relation rel, Buffer buf)
 		return zpage_space_for_map(ZPAGE_NEW_SPACE);
 	if (zpage_find_offset(page) == InvalidOffsetNumber)
 		return 0;
-	return zpage_space_for_map(Max(zpage_hole(page), 0) + zheap_rows_to_save(rel, buf));
+	return zpage_space_for_map(zheap_free_space(rel, buf));
 }
 
 /*
