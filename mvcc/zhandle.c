@@ -188,7 +188,10 @@ zhandle_take_new(Relation rel, const ItemPointerData *tid)
 
 /* ---- handles ---- */
 
-/* Forgets the handles behind the first n, and their rows. */
+/*
+ * Forgets the handles behind the first n, and their rows; with n = 0 also a
+ * large array. Raises no error.
+ */
 static void
 cut_to(uint32 n)
 {
@@ -198,6 +201,12 @@ cut_to(uint32 n)
 	my.nhandles = n;
 	my.nlasting = Min(my.nlasting, n);
 	zspill_cut(my.end);
+	if (n == 0 && my.capacity > FIRST_CAPACITY)
+	{
+		pfree(my.handles);
+		my.handles = NULL;
+		my.capacity = 0;
+	}
 }
 
 /*
@@ -215,16 +224,17 @@ forget_since(SubTransactionId subid)
 }
 
 /*
- * Returns whether an event of this table can be deferred. Events of a
- * partition may be queued for the partitioned table's triggers, so it always
- * can.
+ * Returns whether an event with a row of this table can be deferred. If the
+ * table is a partition, the event may be queued for the partitioned table: for
+ * the trigger of a foreign key that refers to that. The partition has a copy of
+ * this trigger, which can be deferred if that one can.
  */
 static bool
 may_be_deferred(Relation rel)
 {
 	const TriggerDesc *desc = rel->trigdesc;
 
-	if (desc == NULL || rel->rd_rel->relispartition)
+	if (desc == NULL)
 		return true;
 	for (int i = 0; i < desc->numtriggers; i++)
 		if (desc->triggers[i].tgdeferrable)
@@ -233,9 +243,9 @@ may_be_deferred(Relation rel)
 }
 
 /*
- * Returns whether session_replication_role lets a trigger of this table fire,
- * as may_be_deferred understands "of this table". In an apply worker mostly
- * none does.
+ * Returns whether session_replication_role may let a trigger fire that gets
+ * rows of this table. Of a partition, this may be one of the partitioned table
+ * whose copy is disabled. In an apply worker mostly none does.
  */
 static bool
 may_fire(Relation rel)
@@ -336,17 +346,23 @@ zhandle_query_begin(const EState *estate)
 
 /*
  * zhandle_query_end: See zhandle.h. Cuts the array off. Handles up to the last
- * one whose event can be deferred stay. The server ends a query after those
- * that began later.
+ * one whose event can be deferred stay. If queries that began later have not
+ * ended, as those of cursors may, all handles stay.
  */
 void
 zhandle_query_end(const EState *estate)
 {
+	uint32		n = my.nqueries;
+
 	Assert(my.nlasting <= my.nhandles); /* HANDLE-7 */
-	if (my.nqueries == 0 || my.queries[my.nqueries - 1].estate != estate)
+	while (n > 0 && my.queries[n - 1].estate != estate)
+		n--;
+	if (n == 0)
 		return;
+	if (n == my.nqueries)
+		cut_to(Max(my.nlasting, my.queries[n - 1].nbefore));
+	memmove(&my.queries[n - 1], &my.queries[n], (my.nqueries - n) * sizeof(PendingQuery));
 	my.nqueries--;
-	cut_to(Max(my.nlasting, my.queries[my.nqueries].nbefore));
 }
 
 uint32

@@ -80,7 +80,20 @@ for my $damage (
 }
 ask($session, 'TRUNCATE noted', 'BEGIN', sprintf($updates, 5), 'COMMIT');
 is(ask($session, 'SELECT count(*), min(new - old), max(new - old) FROM noted'), '500|1|1', 'the next transaction works');
-is(join(' ', glob($node->data_dir . '/base/pgsql_tmp/*')), '', 'no file is left');
+my $files = sub { return scalar(() = glob($node->data_dir . '/base/pgsql_tmp/*')) };
+is($files->(), 0, 'no file is left');
+
+# 3. Rows end with their events, also in the transaction.
+ask($session, 'CREATE TABLE p (id int, n int, pad text) PARTITION BY RANGE (id)', 'CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (1) TO (100) USING zheap',
+	'CREATE TRIGGER now AFTER UPDATE ON p FOR EACH ROW EXECUTE FUNCTION note()', 'INSERT INTO p SELECT * FROM t WHERE id < 100',
+	'TRUNCATE noted', 'BEGIN', 'UPDATE p SET n = n + 1', 'UPDATE p SET n = n + 1');
+is($files->(), 0, 'those of a partition with the statement');
+is(ask($session, 'COMMIT', 'SELECT count(*), min(new - old), max(new - old) FROM noted'), '198|1|1', 'and its triggers get the right rows');
+ask($session, 'BEGIN', (map { "DECLARE c$_ CURSOR FOR SELECT 1" } 1 .. 3), (map { "CLOSE c$_" } 1 .. 3), sprintf($updates, 5));
+is($files->(), 1, 'deferred events have a file');
+ask($session, 'SET CONSTRAINTS ALL IMMEDIATE');
+is($files->(), 0, 'those of deferred events with SET CONSTRAINTS, after cursors that were closed in the order of their beginning');
+ask($session, 'COMMIT');
 $session->quit;
 like(slurp_file($node->logfile), qr/LOG: +temporary file: path "base\/pgsql_tmp\/pgsql_tmp$pid\.\d+", size \d+/, 'log_temp_files');
 unlike(slurp_file($node->logfile), qr/file leak/, 'no leak');
