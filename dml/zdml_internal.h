@@ -734,12 +734,12 @@ extern bool ztoast_keeps(Relation rel, ItemPointer tid, const char *old, Size ol
 						 const char *new, Size newlen);
 
 /*
- * ztoast_row: returns the row of the executor's slot, palloc'd, with its large
- * values in the TOAST table, and with space for a count behind it. oldrow is
- * the version, at otid, that it replaces, or NULL. No buffer lock may be held.
+ * ztoast_row: returns the new row, palloc'd, with its large values in the TOAST
+ * table, and with space for a count behind it. oldrow is the version, at otid,
+ * that it replaces, or NULL. No buffer lock may be held.
  */
-extern char *ztoast_row(Relation rel, TupleTableSlot *slot, ItemPointer otid, const char *oldrow,
-						Size oldlen, ZcOptions options, uint32 *len);
+extern char *ztoast_row(Relation rel, const char *row, Size rowlen, ItemPointer otid,
+						const char *oldrow, Size oldlen, ZcOptions options, uint32 *len);
 
 /*
  * ztoast_delete: deletes the values that the row at tid has in the TOAST table.

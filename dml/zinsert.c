@@ -67,7 +67,7 @@ form_new_row(Relation rel, TupleTableSlot *slot, ZcOptions options, uint32 *len)
 
 	if (ztoast_needed(rel, zheader_get(row), *len, 0))
 	{
-		row = ztoast_row(rel, slot, NULL, NULL, 0, options, len);
+		row = ztoast_row(rel, row, *len, NULL, NULL, 0, options, len);
 		differs = TTS_IS_ZHEAP(slot);
 	}
 	if (unlikely(*len > ztuple_max_size()))
@@ -271,9 +271,24 @@ insert_page_of_rows(const ZWriter *writer, const ZNewRows *rows, int from, ZcOpt
 }
 
 /*
+ * Inserts all of the rows, for which *writer has begun, and sets their tids:
+ * each page takes as many of them as fit, with one record. Takes no memory of
+ * zdml_scratch.
+ */
+static void
+insert_rows(const ZWriter *writer, const ZNewRows *rows, ZcOptions options,
+			BulkInsertState bistate, const Special *special)
+{
+	for (int done = 0; done < rows->n;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		done += insert_page_of_rows(writer, rows, done, options, bistate, special);
+	}
+}
+
+/*
  * zheap_multi_insert: See zdml.h. All rows are formed, and toasted, before
- * undo is reserved and a page is locked; then each page takes as many of them
- * as fit, with one record.
+ * undo is reserved and a page is locked.
  */
 void
 zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid,
@@ -297,11 +312,7 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
 	}
 	special.frozen = inserts_frozen(rel, options);
 	zwriter_begin_change(&writer, rel, cid, (options & TABLE_INSERT_NO_LOGICAL) != 0);
-	for (int done = 0; done < nslots;)
-	{
-		CHECK_FOR_INTERRUPTS();
-		done += insert_page_of_rows(&writer, &rows, done, options, bistate, &special);
-	}
+	insert_rows(&writer, &rows, options, bistate, &special);
 	for (int i = 0; i < nslots; i++)
 	{
 		slots[i]->tts_tid = rows.tid[i];
@@ -369,11 +380,7 @@ zheap_insert_rows_as_of(Relation rel, const ZNewRows *rows, CommandId cid, ZcOpt
 		zown_note_rewrite();
 	}
 	zwriter_begin(&writer, rel, cid);
-	for (int done = 0; done < rows->n;)
-	{
-		CHECK_FOR_INTERRUPTS();
-		done += insert_page_of_rows(&writer, rows, done, options, bistate, &special);
-	}
+	insert_rows(&writer, rows, options, bistate, &special);
 	zdml_leave(caller);
 }
 

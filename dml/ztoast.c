@@ -9,6 +9,7 @@
 #include "access/heaptoast.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/toast_helper.h"
 #include "access/toast_internals.h"
 #include "access/xact.h"
 #include "catalog/pg_class.h"
@@ -91,41 +92,92 @@ move_plain_out(Relation rel, Datum *values, const bool *isnull, ZcOptions option
 }
 
 /*
- * ztoast_row: See zdml_internal.h. The server's toaster works on heap tuples,
- * so the row becomes one and is formed again from the result.
+ * Makes the row fit its target with the values that heap compresses and moves
+ * out of line, in four rounds: those of storage EXTENDED are compressed, or
+ * moved at once if they are too long alone; EXTENDED and EXTERNAL moved; MAIN
+ * compressed; MAIN moved if the row would not fit on a page.
+ */
+static void
+shorten(ToastTupleContext *toaster, ZcOptions options)
+{
+	Relation	rel = toaster->ttc_rel;
+	TupleDesc	desc = RelationGetDescr(rel);
+	bool		can_move = OidIsValid(rel->rd_rel->reltoastrelid);
+	Size		header = SizeofHeapTupleHeader;
+
+	if (toaster->ttc_flags & TOAST_HAS_NULLS)
+		header += BITMAPLEN(desc->natts);
+	for (int round = 1; round <= 4; round++)
+	{
+		bool		compress = round == 1 || round == 3;
+		bool		storage_main = round >= 3;
+		Size		target = round == 4 ? TOAST_TUPLE_TARGET_MAIN :
+		RelationGetToastTupleTarget(rel, TOAST_TUPLE_TARGET);
+
+		target -= MAXALIGN(header);
+		while ((compress || can_move) &&
+			   heap_compute_data_size(desc, toaster->ttc_values, toaster->ttc_isnull) > target)
+		{
+			int			i = toast_tuple_find_biggest_attribute(toaster, compress, storage_main);
+			ToastAttrInfo *attr;
+
+			if (i < 0)
+				break;
+			attr = &toaster->ttc_attr[i];
+			if (compress && TupleDescAttr(desc, i)->attstorage == TYPSTORAGE_EXTERNAL)
+				attr->tai_colflags |= TOASTCOL_INCOMPRESSIBLE;
+			else if (compress)
+				toast_tuple_try_compression(toaster, i);
+			if (!compress || (round == 1 && can_move && attr->tai_size > target))
+				toast_tuple_externalize(toaster, i, options);
+		}
+	}
+}
+
+/*
+ * ztoast_row: See zdml_internal.h. Of the server's toaster the functions are
+ * used that work on values: the row becomes no heap tuple.
  */
 char *
-ztoast_row(Relation rel, TupleTableSlot *slot, ItemPointer otid, const char *oldrow, Size oldlen,
-		   ZcOptions options, uint32 *len)
+ztoast_row(Relation rel, const char *row, Size rowlen, ItemPointer otid, const char *oldrow,
+		   Size oldlen, ZcOptions options, uint32 *len)
 {
 	TupleDesc	desc = RelationGetDescr(rel);
-	HeapTuple	new = ExecCopySlotHeapTuple(slot);
-	HeapTuple	old = NULL;
-	HeapTuple	toasted;
+	const char *relname = RelationGetRelationName(rel);
 	Datum	   *values = palloc(desc->natts * sizeof(Datum));
 	bool	   *isnull = palloc(desc->natts * sizeof(bool));
-	char	   *row;
+	ToastTupleContext toaster = {rel, values, isnull};
+	char	   *result;
 
+	ztuple_deform(row, rowlen, desc, values, isnull, relname, NULL);
 	if (oldrow != NULL)
-		old = ztuple_to_heap(oldrow, oldlen, desc, RelationGetRelationName(rel), otid);
+	{
+		toaster.ttc_oldvalues = palloc(desc->natts * sizeof(Datum));
+		toaster.ttc_oldisnull = palloc(desc->natts * sizeof(bool));
+		ztuple_deform(oldrow, oldlen, desc, toaster.ttc_oldvalues, toaster.ttc_oldisnull, relname,
+					  otid);
+	}
 	/* DECODE-1: what is logged is decided for chunks and row alike */
 	(void) GetCurrentTransactionId();
-	toasted = heap_toast_insert_or_update(rel, new, old, options);
-	heap_deform_tuple(toasted, desc, values, isnull);
+	toaster.ttc_attr = palloc(desc->natts * sizeof(ToastAttrInfo));
+	toast_tuple_init(&toaster);
+	shorten(&toaster, options);
 	if (ztuple_size_any(desc, values, isnull) <= HEAP_ROW_BYTES(desc->natts))
 		move_plain_out(rel, values, isnull, options);
 	*len = ztuple_size(desc, values, isnull);
-	row = palloc(*len + ZTUPLE_MAX_COUNT);
-	ztuple_form(desc, values, isnull, row, *len);
-	return row;
+	result = palloc(*len + ZTUPLE_MAX_COUNT);
+	ztuple_form(desc, values, isnull, result, *len);
+	toast_tuple_cleanup(&toaster);
+	return result;
 }
 
 void
 ztoast_delete(Relation rel, ItemPointer tid, const char *row, Size len, bool speculative)
 {
-	HeapTuple	old = ztuple_to_heap(row, len, RelationGetDescr(rel), RelationGetRelationName(rel),
-									 tid);
+	TupleDesc	desc = RelationGetDescr(rel);
+	Datum	   *values = palloc(desc->natts * sizeof(Datum));
+	bool	   *isnull = palloc(desc->natts * sizeof(bool));
 
-	heap_toast_delete(rel, old, speculative);
-	heap_freetuple(old);
+	ztuple_deform(row, len, desc, values, isnull, RelationGetRelationName(rel), tid);
+	toast_delete_external(rel, values, isnull, speculative);
 }

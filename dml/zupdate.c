@@ -91,7 +91,7 @@ must_toast(const RowChange *u)
  * unlocked, so the row must be acquired anew.
  */
 static void
-toast_replacement(RowChange *u, TupleTableSlot *slot)
+toast_replacement(RowChange *u)
 {
 	Relation	rel = u->writer.rel;
 	Replacement *new = u->replacement;
@@ -103,7 +103,7 @@ toast_replacement(RowChange *u, TupleTableSlot *slot)
 	}
 	LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
 	zrollback_note_page(rel, zrowchange_block(u));
-	new->row = ztoast_row(rel, slot, &u->tid, u->oldrow, u->oldlen,
+	new->row = ztoast_row(rel, new->row, new->bare_len, &u->tid, u->oldrow, u->oldlen,
 						  u->writer.decoded ? 0 : TABLE_INSERT_NO_LOGICAL, &new->bare_len);
 	new->toasted = true;
 	zwriter_reserve(&u->writer);
@@ -177,7 +177,7 @@ acquire_for_update(RowChange *u, TupleTableSlot *slot, Snapshot snapshot, Snapsh
 		if (new->undecided)
 			evaluate_computed(u, slot);
 		else if (!new->toasted && must_toast(u))
-			toast_replacement(u, slot);
+			toast_replacement(u);
 		else if (!zrowchange_pick(u))
 			zrowchange_reserve(u);
 		else if (u->must_move || !u->state.many_locks || (new->in_place && make_space_in_place(u)))
