@@ -65,21 +65,11 @@ relation_needs_toast_table(Relation rel)
 	return toastable && (unlimited || length > TOAST_TUPLE_THRESHOLD);
 }
 
-/*
- * Returns heap, since the server writes TOAST tables with heap's own functions.
- */
+/* Returns zheap: large values are stored as rows are (dml/zchunk.c). */
 static Oid
 relation_toast_am(Relation rel)
 {
-	return HEAP_TABLE_AM_OID;
-}
-
-/* Raises ERRCODE_FEATURE_NOT_SUPPORTED: a TOAST table is never zheap. */
-static void
-relation_fetch_toast_slice(Relation toastrel, Oid valueid, int32 attrsize, int32 sliceoffset,
-						   int32 slicelength, struct varlena *result)
-{
-	zundo_not_supported("access method \"zheap\" cannot be used for TOAST tables", NULL);
+	return rel->rd_rel->relam;
 }
 
 /*
@@ -149,7 +139,7 @@ static TableAmRoutine zheap_methods = {
 	.relation_size = relation_size,
 	.relation_needs_toast_table = relation_needs_toast_table,
 	.relation_toast_am = relation_toast_am,
-	.relation_fetch_toast_slice = relation_fetch_toast_slice,
+	.relation_fetch_toast_slice = zheap_fetch_toast_slice,
 
 	/* planner */
 	.relation_estimate_size = zheap_estimate_size,

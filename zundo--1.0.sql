@@ -92,7 +92,8 @@ COMMENT ON FUNCTION zundo.stat_get_rollback() IS
     'aborted transactions, for view zundo.stat_rollback';
 
 CREATE FUNCTION zundo.stat_get_holds(
-        OUT kind pg_catalog.text, OUT log int, OUT xid pg_catalog.xid8, OUT relation pg_catalog.oid, OUT failed boolean)
+        OUT kind pg_catalog.text, OUT log int, OUT xid pg_catalog.xid8, OUT relation pg_catalog.oid, OUT failed boolean,
+        OUT pid int)
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'zundo_stat_holds' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zundo.stat_get_holds() IS
@@ -284,11 +285,14 @@ CREATE VIEW zundo.stat_horizon AS
         WHERE d.age OPERATOR(pg_catalog.>) 0::pg_catalog.int8
         UNION ALL
         SELECT o.kind,
-               pg_catalog.concat_ws(' ', 'log', o.log,
-                   CASE WHEN o.failed THEN 'failed in' WHEN o.relation IS NOT NULL THEN 'waits for a lock on' END,
-                   o.relation::pg_catalog.regclass),
-               NULL, pg_catalog.xid(o.xid), NULL, o.relation, NULL
+               CASE WHEN o.pid IS NULL THEN
+                   pg_catalog.concat_ws(' ', 'log', o.log,
+                       CASE WHEN o.failed THEN 'failed in' WHEN o.relation IS NOT NULL THEN 'waits for a lock on' END,
+                       o.relation::pg_catalog.regclass)
+               ELSE pg_catalog.concat_ws(' ', a.usename, a.application_name) END,
+               o.pid, pg_catalog.xid(o.xid), a.xact_start, o.relation, NULL
         FROM zundo.stat_get_holds() o
+             LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) o.pid
         UNION ALL
         -- who holds the lock that a rollback waits for, or waits for it in front of the rollback
         SELECT 'lock', COALESCE(p.gid, pg_catalog.concat_ws(' ', a.usename, a.application_name)),

@@ -16,6 +16,7 @@
 #include "postgres.h"
 
 #include "access/detoast.h"
+#include "catalog/catalog.h"
 #include "catalog/pg_class.h"
 #include "change/zlogical.h"
 #include "change/zwal_internal.h"
@@ -215,7 +216,7 @@ char *
 zlogical_part(Relation rel, const ZLogicalRows *rows, uint32 *length)
 {
 	uint32		old_length = 0;
-	uint8		what = rows->last ? ZWL_LAST : 0;
+	uint8		what = (rows->last ? ZWL_LAST : 0) | (IsToastRelation(rel) ? ZWL_TOAST : 0);
 	const char *old = identity_row(rel, rows, &what, &old_length);
 	bool		updated = rows->change != NULL && rows->change->opcode == ZWAL_UPDATE;
 	const KeptLayout *layout;
@@ -309,7 +310,7 @@ queue_change(const Decoding *d, ReorderBufferChange *change,
 	XLogRecGetBlockTag(record, 0, &zc_change_locator(change), NULL, NULL);
 	change->data.tp.clear_toast_afterwards = last;
 	ReorderBufferQueueChange(d->ctx->reorder, XLogRecGetXid(record), d->buf->origptr, change,
-							 false);
+							 (d->what & ZWL_TOAST) != 0);
 }
 
 /*

@@ -48,7 +48,7 @@ typedef struct ZLogicalRows
 /*
  * zlogical_part: returns the palloc'd decoding part of a change of rel's rows
  * and sets *length. May fetch values out of line of the old row's identity, but
- * reads no page of a zheap table or of undo, so the caller may hold the table
+ * reads no page of undo but for these values, so the caller may hold the table
  * page locked. Raises the errors of fetching such a value, and
  * ERRCODE_PROGRAM_LIMIT_EXCEEDED if the old row is too long.
  *

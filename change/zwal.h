@@ -98,6 +98,7 @@
 #define ZWL_FAR			0x04	/* the rest is at the end of the main data */
 #define ZWL_OLD_UNDO	0x08	/* UPDATE: the old row is to be made of the
 								 * undo that the record has */
+#define ZWL_TOAST		0x10	/* chunks: the row they belong to follows */
 #define ZWL_IS_THERE	0x80	/* not in WAL: set by zchange_logical_part */
 
 #define ZWL_MAX_NEAR	60000	/* a block has space for UINT16_MAX bytes */

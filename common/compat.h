@@ -448,13 +448,15 @@ extern PGDLLEXPORT void _PG_init(void);
  * another.
  */
 #if PG_VERSION_NUM < 180000
-#define zc_index_beginscan(rel, index, snapshot) index_beginscan(rel, index, snapshot, 0, 0)
+#define zc_index_beginscan_keys(rel, index, snapshot, n) index_beginscan(rel, index, snapshot, n, 0)
 #elif PG_VERSION_NUM < 190000
-#define zc_index_beginscan(rel, index, snapshot) index_beginscan(rel, index, snapshot, NULL, 0, 0)
+#define zc_index_beginscan_keys(rel, index, snapshot, n) \
+	index_beginscan(rel, index, snapshot, NULL, n, 0)
 #else
-#define zc_index_beginscan(rel, index, snapshot) \
-	index_beginscan(rel, index, snapshot, NULL, 0, 0, SO_NONE)
+#define zc_index_beginscan_keys(rel, index, snapshot, n) \
+	index_beginscan(rel, index, snapshot, NULL, n, 0, SO_NONE)
 #endif
+#define zc_index_beginscan(rel, index, snapshot) zc_index_beginscan_keys(rel, index, snapshot, 0)
 
 /*
  * 18 distinguishes the cost delay of VACUUM from that of ANALYZE, keeps the

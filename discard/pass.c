@@ -32,7 +32,10 @@
  *		(c) the xid of each finished transaction of which LOCKS records name a
  *			transaction >= H, because readers of these records ask how their
  *			author ended. It is not merged with others in its queue;
- *		(d) the hold of each closed log that may still be needed (UNDO-37).
+ *		(d) the hold of each closed log that may still be needed (UNDO-37);
+ *		(e) what readers of old versions hold (zu_hold). It is chosen last, in
+ *			one step with the look at these: a reader that begins later takes
+ *			what was chosen for its horizon.
  *		Other finished transactions whose undo is still retained do not count:
  *		merged entries of different logs overlap, so `oldest` would not
  *		advance. Example: H is 120, and 100, aborted, is not undone yet:
@@ -279,7 +282,7 @@ discard_pass(Pass *pass)
 	zqueue_read_all_if_closed(pass->mine);
 	parse_logs(pass);
 	queues = pass->mine->queues;
-	oldest = new_oldest(pass);
+	oldest = zu_choose_oldest(new_oldest(pass));
 	Assert(oldest <= pass->horizon);	/* UNDO-18 */
 	publish_holds(pass);
 	for (int i = 0; i < zu_nlogs(); i++)

@@ -63,7 +63,7 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
 		LockBuffer(u.buf, BUFFER_LOCK_UNLOCK);
 		zlevel_forget_locked(rel, tid);
 		if (zheader_get(u.oldrow) & ZH_EXTERNAL)
-			ztoast_delete(rel, tid, u.oldrow, u.oldlen, false);
+			ztoast_delete(rel, tid, u.oldrow, u.oldlen, NULL, 0);
 		pgstat_count_heap_delete(rel);
 	}
 	zrowchange_end(&u);

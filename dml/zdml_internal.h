@@ -742,10 +742,50 @@ extern char *ztoast_row(Relation rel, const char *row, Size rowlen, ItemPointer 
 						const char *oldrow, Size oldlen, ZcOptions options, uint32 *len);
 
 /*
- * ztoast_delete: deletes the values that the row at tid has in the TOAST table.
- * If speculative is set, the row is a speculative insertion of this command.
+ * ztoast_delete: deletes the values that the row at tid has in the TOAST table
+ * and 'kept', unless it is NULL, has not in the same column. No buffer lock may
+ * be held.
  */
 extern void ztoast_delete(Relation rel, ItemPointer tid, const char *row, Size len,
-						  bool speculative);
+						  const char *kept, Size keptlen);
+
+/* ---- chunks of values (dml/zchunk.c) ---- */
+
+/*
+ * zchunk_store: stores a flat value in the TOAST table of rel; returns the
+ * pointer to it. old: the pointer by which the value was read, or NULL.
+ * options: those of the insertion of the row.
+ *
+ * zchunk_delete: deletes the value if it is a pointer to one.
+ *
+ * No buffer lock may be held. Both use up undo that the caller has reserved.
+ */
+extern Datum zchunk_store(Relation rel, Datum value, struct varlena *old, ZcOptions options);
+extern void zchunk_delete(Datum value);
+
+/* ---- formed rows (dml/zrows.c) ---- */
+
+/* What distinguishes some new rows from ordinary ones. */
+typedef struct ZRowsKind
+{
+	uint32		token;			/* of a speculative insertion (one row); else
+								 * 0 */
+	bool		frozen;			/* every snapshot must see the rows: their
+								 * headers name no slot */
+	TransactionId as_of;		/* the transaction that counts as the rows'
+								 * writer, or Invalid */
+	bool		rewrites;		/* the file is new: no transaction has read it */
+} ZRowsKind;
+
+/*
+ * zrows_frozen: returns whether rows that are inserted with these options must
+ * be visible to all (FROZEN-1).
+ *
+ * zrows_insert: inserts the rows, whose headers are those of new rows, and sets
+ * their tids. *writer has begun.
+ */
+extern bool zrows_frozen(Relation rel, ZcOptions options);
+extern void zrows_insert(const ZWriter *writer, const ZNewRows *rows, ZcOptions options,
+						 BulkInsertState bistate, const ZRowsKind *kind);
 
 #endif

@@ -4,24 +4,6 @@
  * Crash points: "insert-logged". Before the WAL record nothing has happened
  * except that, at most, an empty page was added at the relation's end; after
  * the record, redo builds page and undo.
- *
- *	FROZEN-1	Rows of COPY FREEZE and REFRESH MATERIALIZED VIEW
- *		(TABLE_INSERT_FROZEN) are visible to all, also to older snapshots, as
- *		on heap: their headers name no slot. No reader and no rollback needs
- *		undo of them: such rows are put only into a file that the current
- *		subtransaction has made (inserts_frozen), which other transactions
- *		cannot open before it has committed and which is dropped if it is
- *		rolled back.
- *		(a) Only the first row that a command puts on a page, or the rows of a
- *			MULTI_INSERT, have an undo record, since it comes with the page; it
- *			gives the page a slot of our transaction, and its head tells
- *			zrange_insert that the command may put another row there.
- *		(b) In WAL a flag of the INSERT record, slot 0 in the record of a row
- *			without undo, or the header in a MULTI_INSERT's rows, says so.
- *		(c) What our transaction does with them later has undo records as
- *			usual; an AFTER trigger of the insertion finds the row by ANY-4.
- *			The insertion does not set the bits of the visibility map; VACUUM
- *			does.
  */
 #include "postgres.h"
 
@@ -37,21 +19,6 @@
 #include "tuple/ztts.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-
-/*
- * Returns whether rows that are inserted with these options must be visible to
- * all (FROZEN-1). The server asks for that only in a file that the current
- * subtransaction has made, and that is dropped if it aborts. An extension may
- * ask for it in another file, where other transactions would see the rows at
- * once, and even after a rollback; there the option is ignored.
- */
-static bool
-inserts_frozen(Relation rel, ZcOptions options)
-{
-	return unlikely(options & TABLE_INSERT_FROZEN) &&
-		(rel->rd_createSubid == GetCurrentSubTransactionId() ||
-		 rel->rd_newRelfilelocatorSubid == GetCurrentSubTransactionId());
-}
 
 /*
  * Returns the row of the executor's slot, toasted if need be; valid until the
@@ -109,7 +76,7 @@ insert_row(Relation rel, const char *formed, uint32 len, CommandId cid, ZcOption
 	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);	/* VIS-7 */
 	block = BufferGetBlockNumber(place.buf);
 	zwriter_change(&writer, &change, ZWAL_INSERT, 1);
-	change.frozen = inserts_frozen(rel, options);
+	change.frozen = zrows_frozen(rel, options);
 	if (!change.frozen)
 		zheader_set(row, ZH_WITH_SLOT(zheader_get(row), place.pick.slotno));
 	change.row = row;
@@ -140,150 +107,13 @@ zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, ZcOptions 
 	row.row = form_new_row(rel, slot, options, &row.len);
 	row.keep_free = zspace_to_keep(rel, row.len);
 	row.no_logical = (options & TABLE_INSERT_NO_LOGICAL) != 0;
-	row.frozen = inserts_frozen(rel, options);
+	row.frozen = zrows_frozen(rel, options);
 	if (!zrange_insert(rel, &row, cid, bistate, &slot->tts_tid))
 		insert_row(rel, row.row, row.len, cid, options, bistate, &slot->tts_tid);
 	zdml_leave(caller);
 	if (TTS_IS_ZHEAP(slot))
 		ztts_set_author(slot, zxid_from_full(GetCurrentFullTransactionId()), cid, InvalidUndoPtr);
 	pgstat_count_heap_insert(rel, 1);
-}
-
-/*
- * Returns how many of the rows, counted from 'from' on, fit on the page next to
- * each other, at least one. keep_free: bytes that must stay free.
- */
-static int
-rows_that_fit(const ZNewPlace *place, const ZNewRows *rows, int from, Size keep_free)
-{
-	Page		page = BufferGetPage(place->buf);
-	Size		special = sizeof(ZPageTrailer) + ZPAGE_INITIAL_SLOTS * sizeof(ZPageSlot);
-	Size		empty = BLCKSZ - SizeOfPageHeaderData - special;
-	Size		hole = place->init ? empty : zpage_hole(page);
-	int			count = 0;
-
-	Assert(from < rows->n && zc_buffer_exclusive(place->buf));
-	if (place->pick.grow_to)
-		hole -= sizeof(ZPageSlot);
-	hole -= Min(hole, keep_free);
-
-	/* several rows need consecutive line pointers: those past the last one */
-	if (!place->init && place->off <= PageGetMaxOffsetNumber(page))
-		return 1;
-	while (from + count < rows->n && place->off + count <= ZHEAP_MAX_OFFSET &&
-		   hole >= rows->len[from + count] + sizeof(ItemIdData))
-	{
-		hole -= rows->len[from + count] + sizeof(ItemIdData);
-		count++;
-	}
-	return Max(count, 1);
-}
-
-/* What distinguishes some new rows from ordinary ones. */
-typedef struct Special
-{
-	uint32		token;			/* of a speculative insertion (one row); else
-								 * 0 */
-	bool		frozen;			/* every snapshot must see the rows: their
-								 * headers name no slot */
-	TransactionId as_of;		/* the transaction that counts as the rows'
-								 * writer, or Invalid */
-	bool		rewrites;		/* the file is new: no transaction has read it */
-} Special;
-
-/*
- * Copies count rows, each after its length, to data. Returns the number of
- * bytes.
- */
-static uint32
-join_rows(const ZNewRows *rows, int from, int count, char *data)
-{
-	char	   *p = data;
-
-	for (int i = from; i < from + count; i++)
-	{
-		uint16		len = rows->len[i];
-
-		memcpy(p, &len, sizeof(len));
-		memcpy(p + sizeof(len), rows->row[i], len);
-		p += sizeof(len) + len;
-	}
-	return p - data;
-}
-
-/*
- * Inserts as many of the rows, counted from 'from' on, as one page takes.
- * Returns their number and sets their tids.
- */
-static int
-insert_page_of_rows(const ZWriter *writer, const ZNewRows *rows, int from, ZcOptions options,
-					BulkInsertState bistate, const Special *special)
-{
-	char		data[2 * BLCKSZ];
-	ZNewPlace	place;
-	ZChange		change;
-	ZuRecord   *rec = &change.rec[0];
-	BlockNumber block;
-	int			count;
-	Size		keep_free = RelationGetTargetPageFreeSpace(writer->rel, HEAP_DEFAULT_FILLFACTOR);
-
-	Assert(from < rows->n);
-	zwriter_reserve(writer);
-	zspace_insert_page(writer, rows->len[from], options, bistate, &place);
-	if (!special->rewrites)
-		CheckForSerializableConflictIn(writer->rel, NULL, InvalidBlockNumber);	/* VIS-7 */
-	block = BufferGetBlockNumber(place.buf);
-	count = rows_that_fit(&place, rows, from, keep_free);
-	zwriter_change(writer, &change, ZWAL_MULTI_INSERT, 1);
-	zwriter_record(writer, rec, ZUR_INSERT, block, place.off, place.pick.prev);
-	rec->nrows = count;
-	if (special->token != 0)
-	{
-		rec->xflags |= ZUX_SPECULATIVE;
-		rec->token = special->token;
-	}
-	if (TransactionIdIsValid(special->as_of))
-	{
-		rec->as_of = special->as_of;
-		rec->cid = FirstCommandId;
-	}
-	for (int i = from; i < from + count; i++)
-	{
-		ZHeader		h = zheader_get(rows->row[i]);
-
-		zheader_set(rows->row[i], ZH_WITH_SLOT(h, special->frozen ? 0 : place.pick.slotno) |
-					(special->token != 0 ? ZH_SPECULATIVE : 0));
-		ItemPointerSet(&rows->tid[i], block, place.off + i - from);
-	}
-	change.row = data;
-	change.row_length = join_rows(rows, from, count, data);
-	if (unlikely(writer->decoded))
-		change.logical = zlogical_part_of_new(writer->rel, from + count == rows->n,
-											  &change.logical_length);
-	zslot_use(writer, &change, 0, place.buf, &place.pick);
-	change.page[0].init = place.init;
-	zvismap_clear_in(writer->rel, &change);
-	zchange_do(&change, "insert-logged");
-	zslot_note(&change, 0, &place.pick);
-	UnlockReleaseBuffer(place.buf);
-	zrollback_note_page(writer->rel, block);
-	return count;
-}
-
-/*
- * Inserts all of the rows, for which *writer has begun, and sets their tids:
- * each page takes as many of them as fit, with one record. Takes no memory of
- * zdml_scratch.
- */
-static void
-insert_rows(const ZWriter *writer, const ZNewRows *rows, ZcOptions options,
-			BulkInsertState bistate, const Special *special)
-{
-	for (int done = 0; done < rows->n;)
-	{
-		CHECK_FOR_INTERRUPTS();
-		done += insert_page_of_rows(writer, rows, done, options, bistate, special);
-	}
 }
 
 /*
@@ -298,7 +128,7 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
 	uint32	   *lens = palloc(nslots * sizeof(uint32));
 	ZNewRows	rows = {nslots, palloc(nslots * sizeof(char *)), lens,
 	palloc(nslots * sizeof(ItemPointerData))};
-	Special		special = {0};
+	ZRowsKind	kind = {0};
 	ZWriter		writer;
 
 	for (int i = 0; i < nslots; i++)
@@ -310,9 +140,9 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
 		rows.row[i] = palloc(lens[i]);
 		copy_formed_row(rows.row[i], row, lens[i]);
 	}
-	special.frozen = inserts_frozen(rel, options);
+	kind.frozen = zrows_frozen(rel, options);
 	zwriter_begin_change(&writer, rel, cid, (options & TABLE_INSERT_NO_LOGICAL) != 0);
-	insert_rows(&writer, &rows, options, bistate, &special);
+	zrows_insert(&writer, &rows, options, bistate, &kind);
 	for (int i = 0; i < nslots; i++)
 	{
 		slots[i]->tts_tid = rows.tid[i];
@@ -336,13 +166,13 @@ zheap_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid
 	uint32		len;
 	char	   *row;
 	ZNewRows	rows = {1, &row, &len, &slot->tts_tid};
-	Special		special = {.token = token};
+	ZRowsKind	kind = {.token = token};
 	ZWriter		writer;
 
 	slot->tts_tableOid = RelationGetRelid(rel);
 	row = zheap_form_row(rel, slot, options, &len);
 	zwriter_begin_change(&writer, rel, cid, false);
-	(void) insert_page_of_rows(&writer, &rows, 0, options, bistate, &special);
+	zrows_insert(&writer, &rows, options, bistate, &kind);
 	if (TTS_IS_ZHEAP(slot))
 		ztts_set_author(slot, writer.xid, writer.cid, InvalidUndoPtr);
 	zdml_leave(caller);
@@ -369,18 +199,18 @@ zheap_insert_rows_as_of(Relation rel, const ZNewRows *rows, CommandId cid, ZcOpt
 						BulkInsertState bistate, TransactionId as_of)
 {
 	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
-	Special		special = {0};
+	ZRowsKind	kind = {0};
 	ZWriter		writer;
 
-	special.frozen = (as_of == FrozenTransactionId);
-	special.rewrites = true;
+	kind.frozen = (as_of == FrozenTransactionId);
+	kind.rewrites = true;
 	if (TransactionIdIsNormal(as_of))
 	{
-		special.as_of = as_of;
+		kind.as_of = as_of;
 		zown_note_rewrite();
 	}
 	zwriter_begin(&writer, rel, cid);
-	insert_rows(&writer, rows, options, bistate, &special);
+	zrows_insert(&writer, rows, options, bistate, &kind);
 	zdml_leave(caller);
 }
 
@@ -430,7 +260,7 @@ zheap_tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 toke
 	END_CRIT_SECTION();
 	UnlockReleaseBuffer(buf);
 	if (!succeeded && (zheader_get(row) & ZH_EXTERNAL))
-		ztoast_delete(rel, &slot->tts_tid, row, len, true);
+		ztoast_delete(rel, &slot->tts_tid, row, len, NULL, 0);
 	if (!succeeded)
 		pgstat_count_heap_delete(rel);
 }

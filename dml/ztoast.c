@@ -1,21 +1,19 @@
 /*
- * dml/ztoast.c - large values, which go to the TOAST table. TOAST tables are
- * heap, written by the server's functions, which also log the chunks for
- * decoding if the row will be (DECODE-1). Called by dml/ without a buffer lock.
+ * dml/ztoast.c - large values: which are compressed, and which go to the TOAST
+ * table. Called by dml/ without a buffer lock.
  */
 #include "postgres.h"
 
 #include "access/detoast.h"
 #include "access/heaptoast.h"
 #include "access/htup_details.h"
-#include "access/table.h"
 #include "access/toast_helper.h"
-#include "access/toast_internals.h"
 #include "access/xact.h"
 #include "catalog/pg_class.h"
 #include "dml/zdml_internal.h"
 #include "tuple/ztts.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 
 /*
@@ -87,7 +85,7 @@ move_plain_out(Relation rel, Datum *values, const bool *isnull, ZcOptions option
 		}
 		if (best < 0)
 			return;
-		values[best] = toast_save_datum(rel, values[best], NULL, options);
+		values[best] = zchunk_store(rel, values[best], NULL, options);
 	}
 }
 
@@ -129,14 +127,19 @@ shorten(ToastTupleContext *toaster, ZcOptions options)
 			else if (compress)
 				toast_tuple_try_compression(toaster, i);
 			if (!compress || (round == 1 && can_move && attr->tai_size > target))
-				toast_tuple_externalize(toaster, i, options);
+			{
+				attr->tai_colflags |= TOASTCOL_IGNORE;
+				toaster->ttc_values[i] = zchunk_store(rel, toaster->ttc_values[i],
+													  attr->tai_oldexternal, options);
+			}
 		}
 	}
 }
 
 /*
  * ztoast_row: See zdml_internal.h. Of the server's toaster the functions are
- * used that work on values: the row becomes no heap tuple.
+ * used that work on values: the row becomes no heap tuple. Values may be read,
+ * compressed and copied, so all but the result is in a context of its own.
  */
 char *
 ztoast_row(Relation rel, const char *row, Size rowlen, ItemPointer otid, const char *oldrow,
@@ -144,6 +147,9 @@ ztoast_row(Relation rel, const char *row, Size rowlen, ItemPointer otid, const c
 {
 	TupleDesc	desc = RelationGetDescr(rel);
 	const char *relname = RelationGetRelationName(rel);
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "zheap large values",
+												  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(context);
 	Datum	   *values = palloc(desc->natts * sizeof(Datum));
 	bool	   *isnull = palloc(desc->natts * sizeof(bool));
 	ToastTupleContext toaster = {rel, values, isnull};
@@ -165,19 +171,47 @@ ztoast_row(Relation rel, const char *row, Size rowlen, ItemPointer otid, const c
 	if (ztuple_size_any(desc, values, isnull) <= HEAP_ROW_BYTES(desc->natts))
 		move_plain_out(rel, values, isnull, options);
 	*len = ztuple_size(desc, values, isnull);
-	result = palloc(*len + ZTUPLE_MAX_COUNT);
+	result = MemoryContextAlloc(caller, *len + ZTUPLE_MAX_COUNT);
 	ztuple_form(desc, values, isnull, result, *len);
-	toast_tuple_cleanup(&toaster);
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(context);
 	return result;
 }
 
-void
-ztoast_delete(Relation rel, ItemPointer tid, const char *row, Size len, bool speculative)
+/*
+ * Deforms the row and replaces each value that is not in a TOAST table by a
+ * null pointer. Returns the values, palloc'd.
+ */
+static struct varlena **
+pointers_of(Relation rel, ItemPointer tid, const char *row, Size len)
 {
 	TupleDesc	desc = RelationGetDescr(rel);
+	struct varlena **pointers = palloc(desc->natts * sizeof(struct varlena *));
 	Datum	   *values = palloc(desc->natts * sizeof(Datum));
 	bool	   *isnull = palloc(desc->natts * sizeof(bool));
 
-	ztuple_deform(row, len, desc, values, isnull, RelationGetRelationName(rel), tid);
-	toast_delete_external(rel, values, isnull, speculative);
+	(void) ztuple_deform(row, len, desc, values, isnull, RelationGetRelationName(rel), tid);
+	for (int i = 0; i < desc->natts; i++)
+	{
+		pointers[i] = NULL;
+		if (!isnull[i] && TupleDescAttr(desc, i)->attlen == -1 &&
+			VARATT_IS_EXTERNAL_ONDISK(DatumGetPointer(values[i])))
+			pointers[i] = (struct varlena *) DatumGetPointer(values[i]);
+	}
+	return pointers;
+}
+
+/* ztoast_delete: See zdml_internal.h. Compares the values column by column. */
+void
+ztoast_delete(Relation rel, ItemPointer tid, const char *row, Size len, const char *kept,
+			  Size keptlen)
+{
+	int			natts = RelationGetDescr(rel)->natts;
+	struct varlena **gone = pointers_of(rel, tid, row, len);
+	struct varlena **keep = kept != NULL ? pointers_of(rel, tid, kept, keptlen) : NULL;
+
+	for (int i = 0; i < natts; i++)
+		if (gone[i] != NULL &&
+			(keep == NULL || keep[i] == NULL || memcmp(gone[i], keep[i], TOAST_POINTER_SIZE) != 0))
+			zchunk_delete(PointerGetDatum(gone[i]));
 }

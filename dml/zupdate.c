@@ -377,6 +377,11 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 	zrowchange_end(&u);
 	if (result == TM_Ok && new.new_keys)
 		add_keys(&u);
+	/* the row has its new values, or those stored for it are not needed */
+	if (new.toasted && result == TM_Ok)
+		ztoast_delete(rel, otid, u.oldrow, u.oldlen, new.row, new.bare_len);
+	else if (new.toasted)
+		ztoast_delete(rel, otid, new.row, new.bare_len, new.values, new.values_len);
 	zdml_leave(caller);
 	return result;
 }

@@ -103,7 +103,8 @@ zwriter_reserve(const ZWriter *writer)
  * Memory for row changes, for each depth of nesting; it is kept for the next
  * change while it is small. A row change can run within another one of the same
  * backend in two places only: within the evaluation by zcomputed_differ, and
- * within the comparison functions that zcolumns_add_keys calls.
+ * within the comparison functions that zcolumns_add_keys calls. (The changes of
+ * chunks by the toaster use no memory of these.)
  */
 static struct
 {

@@ -84,7 +84,7 @@ check_rows(void)
 	ListCell   *lc;
 
 	lock_undo_log();
-	foreach(lc, ztables_list())
+	foreach(lc, ztables_list(false))
 	{
 		Relation	rel = try_relation_open(lfirst_oid(lc), AccessExclusiveLock);
 

@@ -30,7 +30,7 @@ ztables_is_zheap(Oid relid)
 
 /* ztables_list: See ztables.h. Reads pg_class; the tables are not locked. */
 List *
-ztables_list(void)
+ztables_list(bool with_toast)
 {
 	Oid			zheap = get_table_am_oid("zheap", true);
 	Relation	catalog = table_open(RelationRelationId, AccessShareLock);
@@ -43,7 +43,8 @@ ztables_list(void)
 		Form_pg_class rel = (Form_pg_class) GETSTRUCT(tuple);
 
 		if (rel->relam == zheap &&
-			(rel->relkind == RELKIND_RELATION || rel->relkind == RELKIND_MATVIEW) &&
+			(rel->relkind == RELKIND_RELATION || rel->relkind == RELKIND_MATVIEW ||
+			 (with_toast && rel->relkind == RELKIND_TOASTVALUE)) &&
 			!isOtherTempNamespace(rel->relnamespace))
 			tables = lappend_oid(tables, rel->oid);
 	}

@@ -17,6 +17,6 @@ extern bool ztables_is_zheap(Oid relid);
  * ztables_list: returns the OIDs of this database's zheap tables and
  * materialized views, except other sessions' temporary ones.
  */
-extern List *ztables_list(void);
+extern List *ztables_list(bool with_toast);
 
 #endif

@@ -36,6 +36,10 @@
  *	ROW-1	a row has no more columns than its table; they can be read, and
  *			fill it up to its count. A row of an aborted transaction, which may
  *			have added columns to the table, is undone before anybody reads it.
+ *	ROW-2	each value of a live row that is out of line has all its chunks.
+ *		Only of rows whose author has committed. The snapshot of the query,
+ *		which is older than the copy of the page, keeps those of a row that is
+ *		deleted meanwhile (TOAST-4 in scan/).
  *	LOG-1	every record of an undo log can be read up to the insert position.
  *	LOG-2	the meta page and the map pages of zundo.undo_log are sound, both
  *		copies, and fit the extents' first pages; the meta page counts all
@@ -54,7 +58,10 @@
  */
 #include "postgres.h"
 
+#include "access/detoast.h"
 #include "access/relation.h"
+#include "access/table.h"
+#include "access/tableam.h"
 #include "access/visibilitymap.h"
 #include "access/xact.h"
 #include "access/xlog.h"
@@ -75,6 +82,8 @@
 #include "utils/memutils.h"
 
 #define MAX_CHAIN			10000000
+/* How much of a value out of line is read at once. */
+#define VALUE_SLICE			(1024 * 1024)
 
 PGDLLEXPORT Datum zundo_check(PG_FUNCTION_ARGS);
 
@@ -93,6 +102,8 @@ typedef struct Check
 	ZuOverflowPage *overflow;	/* next overflow page to look at, of an array
 								 * of noverflow */
 	int			noverflow;
+	Relation	toast;			/* NULL: the table has none */
+	struct varlena *slice;		/* space for VALUE_SLICE bytes of a value */
 	Datum	   *values;			/* space for one row */
 	bool	   *isnull;
 	ZSlotView	view;
@@ -109,6 +120,8 @@ typedef struct Check
 
 	/* for each offset: the row's author has aborted, and is not undone yet */
 	bool		aborted[ZHEAP_MAX_OFFSET + 1];
+
+	OffsetNumber next;			/* row whose values are looked at next */
 
 	/* for each offset: a stub whose author is not before `oldest` */
 	bool		saved[ZHEAP_MAX_OFFSET + 1];
@@ -497,6 +510,78 @@ check_saved(Check *check, OffsetNumber off)
 		fault(check, "CHAIN-13", off, "the row of the stub was not saved");
 }
 
+/* Reads all chunks of the value, if it is one out of line. */
+static void
+read_value(Check *check, struct varlena *value)
+{
+	struct varatt_external pointer = {0};
+	int32		size;
+
+	if (!VARATT_IS_EXTERNAL_ONDISK(value))
+		return;
+	VARATT_EXTERNAL_GET_POINTER(pointer, value);
+	if (pointer.va_toastrelid != check->rel->rd_rel->reltoastrelid)
+		elog(ERROR, "a value is said to be in relation %u, which is not the table's TOAST table",
+			 pointer.va_toastrelid);
+	size = VARATT_EXTERNAL_GET_EXTSIZE(pointer);
+	for (int32 at = 0; at < size; at += VALUE_SLICE)
+	{
+		CHECK_FOR_INTERRUPTS();
+		table_relation_fetch_toast_slice(check->toast, pointer.va_valueid, size, at,
+										 Min(VALUE_SLICE, size - at), check->slice);
+	}
+}
+
+/*
+ * Returns whether all transactions have committed that have changed rows which
+ * name slot s, as far as the slot's owner shows (CHAIN-4).
+ */
+static bool
+has_committed(const Check *check, int s)
+{
+	const ZPageSlot *slot = &check->view.s[s];
+
+	if (s == 0 || s > check->view.n)
+		return true;
+	switch (zslot_age(slot, check->view.oldest))
+	{
+		case ZAGE_YOUNG:
+			return zxid_status_at(ZSLOT_XID(slot), check->view.oldest) == ZXID_COMMITTED;
+		case ZAGE_LOST:
+			return false;
+		default:
+			return true;
+	}
+}
+
+/*
+ * Reads the values out of line of the rows of the page copy, from the row
+ * check->next on (ROW-2).
+ */
+static void
+check_values(Check *check)
+{
+	Page		page = (Page) check->page.data;
+
+	for (; check->next <= PageGetMaxOffsetNumber(page); check->next++)
+	{
+		ItemId		lp = PageGetItemId(page, check->next);
+		const char *row;
+
+		if (!ItemIdIsNormal(lp))
+			continue;
+		row = zpage_row(page, lp);
+		if (!ZH_LIVE(zheader_get(row)) || (zheader_get(row) & ZH_EXTERNAL) == 0 ||
+			!has_committed(check, ZH_SLOT(zheader_get(row))))
+			continue;
+		(void) ztuple_deform(row, zpage_row_length(page, lp), check->desc, check->values,
+							 check->isnull, RelationGetRelationName(check->rel), NULL);
+		for (int i = 0; i < check->desc->natts; i++)
+			if (!check->isnull[i] && TupleDescAttr(check->desc, i)->attlen == -1)
+				read_value(check, (struct varlena *) DatumGetPointer(check->values[i]));
+	}
+}
+
 /* ---- pages ---- */
 
 /*
@@ -740,6 +825,24 @@ check_safely(Check *check, void (*test) (Check *), const char *invariant)
 }
 
 /*
+ * Checks the values out of line of a page that was found sound. An error that
+ * is raised for one row is a fault of that row.
+ */
+static void
+check_values_safely(Check *check)
+{
+	char	   *error;
+
+	check->test = check_values;
+	check->next = FirstOffsetNumber;
+	while ((error = zfaults_try(&check->faults, run_test, check)) != NULL)
+	{
+		fault(check, "ROW-2", check->next, "%s", error);
+		check->next++;
+	}
+}
+
+/*
  * Checks zundo.undo_log: its map, then each log, then the overflow pages. If
  * the map is damaged, only the map's faults are reported; on a standby the
  * overflow pages are left out.
@@ -806,13 +909,22 @@ zundo_check(PG_FUNCTION_ARGS)
 	check->desc = RelationGetDescr(check->rel);
 	check->values = palloc(Max(check->desc->natts, 1) * sizeof(Datum));
 	check->isnull = palloc(Max(check->desc->natts, 1) * sizeof(bool));
+	if (OidIsValid(check->rel->rd_rel->reltoastrelid))
+	{
+		check->toast = table_open(check->rel->rd_rel->reltoastrelid, AccessShareLock);
+		check->slice = palloc(VALUE_SLICE + VARHDRSZ);
+	}
 	nblocks = zrel_nblocks(check->rel);
 	for (check->block = 0; check->block < nblocks; check->block++)
 	{
 		CHECK_FOR_INTERRUPTS();
 		check_safely(check, check_page, "E");
+		if (check->toast != NULL && check->faults.list == NIL)
+			check_values_safely(check);
 		zfaults_put(fcinfo, &check->faults);
 	}
+	if (check->toast != NULL)
+		table_close(check->toast, AccessShareLock);
 	relation_close(check->rel, AccessShareLock);
 	return (Datum) 0;
 }

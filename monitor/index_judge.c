@@ -146,6 +146,8 @@ zjudge_open(Oid indexoid)
 		judge->valid_from = HeapTupleHeaderGetXmin(judge->index->rd_indextuple->t_data);
 	judge->built_until = concurrent_build_end(judge->index);
 	judge->loaded = InvalidBlockNumber;
+	judge->held = zhistory_hold(judge->table,
+								GetOldestNonRemovableTransactionId(judge->table), &judge->holds);
 	return judge;
 }
 
@@ -153,6 +155,7 @@ zjudge_open(Oid indexoid)
 void
 zjudge_close(ZIndexJudge *judge)
 {
+	zhistory_release(judge->holds);
 	UnregisterSnapshot(judge->latest);
 	ExecDropSingleTupleTableSlot(judge->slot);
 	FreeExecutorState(judge->estate);
@@ -178,6 +181,8 @@ zjudge_load(ZIndexJudge *judge, BlockNumber block)
 	if (TransactionIdIsNormal(judge->valid_from) &&
 		TransactionIdPrecedes(horizon, judge->valid_from))
 		horizon = judge->valid_from;
+	if (judge->holds && TransactionIdPrecedes(horizon, judge->held))
+		horizon = judge->held;
 	if (judge->history == NULL || judge->horizon != horizon)
 	{
 		MemoryContext old = MemoryContextSwitchTo(judge->context);
@@ -185,6 +190,7 @@ zjudge_load(ZIndexJudge *judge, BlockNumber block)
 		if (judge->history != NULL)
 			zhistory_free(judge->history);
 		judge->history = zhistory_create(judge->table, horizon);
+		zhistory_reads_values(judge->history, judge->holds);
 		judge->horizon = horizon;
 		MemoryContextSwitchTo(old);
 	}

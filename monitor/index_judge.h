@@ -44,6 +44,8 @@ typedef struct ZIndexJudge
 	bool		young;			/* the horizon is that of a new snapshot, not
 								 * of the oldest one */
 	TransactionId horizon;
+	bool		holds;			/* it never comes before 'held' */
+	TransactionId held;
 	ZHistory   *history;		/* of the page loaded last, as of horizon */
 	BlockNumber loaded;			/* or InvalidBlockNumber */
 	Page		page;			/* copy of that block; NULL: never written */

@@ -495,6 +495,7 @@ zundo_stat_holds(PG_FUNCTION_ARGS)
 {
 	static const char *const kinds[] = {"rollback", "row locks", "damaged undo log"};
 	ZuHold		holds[ZU_MAX_HOLDS];
+	ZuReader	readers[32];
 	int			n;
 
 	InitMaterializedSRF(fcinfo, 0);
@@ -502,8 +503,8 @@ zundo_stat_holds(PG_FUNCTION_ARGS)
 	n = zu_holds(holds);
 	for (int i = 0; i < n; i++)
 	{
-		Datum		values[5];
-		bool		nulls[5] = {0};
+		Datum		values[6];
+		bool		nulls[6] = {false, false, false, false, false, true};
 
 		Assert(holds[i].kind < lengthof(kinds));
 		values[0] = CStringGetTextDatum(kinds[holds[i].kind]);
@@ -512,6 +513,17 @@ zundo_stat_holds(PG_FUNCTION_ARGS)
 		values[3] = ObjectIdGetDatum(holds[i].reloid);
 		nulls[3] = !OidIsValid(holds[i].reloid);
 		values[4] = BoolGetDatum(holds[i].failed);
+		zmon_put(fcinfo, values, nulls);
+	}
+	n = zu_readers(readers, lengthof(readers));
+	for (int i = 0; i < n; i++)
+	{
+		Datum		values[6] = {CStringGetTextDatum("reader of old versions")};
+		bool		nulls[6] = {false, true, false, true, false, false};
+
+		values[2] = zmon_xid(readers[i].xid, &nulls[2]);
+		values[4] = BoolGetDatum(false);
+		values[5] = Int32GetDatum(readers[i].pid);
 		zmon_put(fcinfo, values, nulls);
 	}
 	return (Datum) 0;

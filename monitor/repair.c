@@ -171,7 +171,7 @@ repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
 				 d->logno, (uint64) d->from);
 		return;
 	}
-	foreach(lc, ztables_list())
+	foreach(lc, ztables_list(true))
 	{
 		Relation	rel = try_relation_open(lfirst_oid(lc), AccessShareLock);
 		BlockNumber n;

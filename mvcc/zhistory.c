@@ -8,7 +8,11 @@
  */
 #include "postgres.h"
 
+#include "access/table.h"
 #include "access/xlog.h"
+#include "catalog/pg_class.h"
+#include "miscadmin.h"
+#include "mvcc/zgone.h"
 #include "mvcc/zhistory.h"
 #include "mvcc/zwalk.h"
 #include "storage/bufmgr.h"
@@ -21,6 +25,7 @@ struct ZHistory
 	SnapshotData horizon;		/* sees what every snapshot sees */
 	BlockNumber block;
 	bool		at_end;			/* the version returned last was settled */
+	bool		holds;			/* values out of line are read, too */
 	ZAccept		accept;
 	ZSlotView	slots;
 	PGAlignedBlock page;
@@ -46,6 +51,50 @@ zhistory_create(Relation rel, TransactionId horizon)
 	history->horizon.takenDuringRecovery = RecoveryInProgress();
 	history->horizon.curcid = FirstCommandId;
 	return history;
+}
+
+/* Returns whether the table has values out of line. */
+static bool
+has_chunks(Relation rel)
+{
+	Relation	toast;
+	bool		result;
+
+	if (!OidIsValid(rel->rd_rel->reltoastrelid))
+		return false;
+	toast = table_open(rel->rd_rel->reltoastrelid, AccessShareLock);
+	result = zrel_nblocks(toast) > 0;
+	table_close(toast, AccessShareLock);
+	return result;
+}
+
+/*
+ * zhistory_hold: See zhistory.h. No other session has a snapshot of a temporary
+ * table. pg_upgrade builds indexes of empty TOAST tables before there is undo.
+ */
+TransactionId
+zhistory_hold(Relation rel, TransactionId horizon, bool *holds)
+{
+	*holds = false;
+	if (RelationUsesLocalBuffers(rel) || IsBinaryUpgrade)
+		return horizon;
+	if (rel->rd_rel->relkind == RELKIND_TOASTVALUE)
+		return zxid_to_xid(zu_oldest());
+	*holds = has_chunks(rel);
+	return *holds ? zu_hold(horizon) : horizon;
+}
+
+void
+zhistory_release(bool holds)
+{
+	if (holds)
+		zu_hold_end();
+}
+
+void
+zhistory_reads_values(ZHistory *history, bool holds)
+{
+	history->holds = holds;
 }
 
 void
@@ -166,7 +215,16 @@ zhistory_record(const ZHistory *history)
 ZHistoryResult
 zhistory_next(ZHistory *history, ZHistoryVersion *version)
 {
+	ZHistoryResult result;
+
 	if (history->at_end)
 		return ZHISTORY_END;
-	return answer(history, version);
+	result = answer(history, version);
+	if (history->holds && result == ZHISTORY_VERSION && version->live &&
+		zgone_values(history->rel, version->row, version->len))
+	{
+		history->at_end = true;
+		return ZHISTORY_END;
+	}
+	return result;
 }

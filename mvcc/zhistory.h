@@ -43,6 +43,25 @@ typedef enum ZHistoryResult
  * with all its memory.
  */
 extern ZHistory *zhistory_create(Relation rel, TransactionId horizon);
+
+/*
+ * zhistory_hold: called first by a reader of values out of line, of versions
+ * that only the snapshots of other sessions need: these may end meanwhile, and
+ * then nothing else would keep chunks in the TOAST table. horizon is the
+ * server's for rel; returns the one to be used, which is newer if a discard
+ * pass has passed it already. Of a TOAST table itself all is needed that is
+ * not before `oldest`. Sets *holds; zhistory_release(*holds) ends it, or the
+ * end of the transaction.
+ */
+extern TransactionId zhistory_hold(Relation rel, TransactionId horizon, bool *holds);
+extern void zhistory_release(bool holds);
+
+/*
+ * zhistory_reads_values: holds as set by zhistory_hold: if it is true, the
+ * history ends before the first old version of which a value out of line has
+ * been given up: no snapshot needs it.
+ */
+extern void zhistory_reads_values(ZHistory *history, bool holds);
 extern void zhistory_free(ZHistory *history);
 
 /*

@@ -291,7 +291,8 @@ is_dead_to_all(Relation rel, const ZVersion *version)
 
 	Assert(!version->found);
 	if (version->chain_xid == InvalidZXid || zuptr_is_temp(version->chain) ||
-		RecoveryInProgress() || !zc_is_removable_xid(GlobalVisTestFor(rel), x))
+		rel->rd_rel->relkind == RELKIND_TOASTVALUE || RecoveryInProgress() ||
+		!zc_is_removable_xid(GlobalVisTestFor(rel), x))
 		return false;
 	Assert(TransactionIdDidCommit(x) && !TransactionIdIsInProgress(x)); /* SCAN-6 */
 	return !XLogNeedsFlush(TransactionIdGetCommitLSN(x));

@@ -144,7 +144,7 @@ StaticAssertDecl(sizeof(ZPageTrailer) == 16, "ZPageTrailer is 16 bytes on disk")
  */
 #define ZPAGE_LOST_OVERFLOW MaxBlockNumber
 
-#define ZPAGE_VERSION		0x7A01
+#define ZPAGE_VERSION		0x7A02
 #define ZPAGE_INITIAL_SLOTS 4
 /* Free space of a page without rows: of a new one, when it is first used. */
 #define ZPAGE_NEW_SPACE (BLCKSZ - SizeOfPageHeaderData - sizeof(ZPageTrailer) - \

@@ -596,17 +596,23 @@ may_leave_out(Relation rel, const ZScan *scan)
 
 /*
  * Feeds the newest versions, or all in "any visible" mode. Ends snapshots of
- * standbys that are older than the horizon of this build (BUILD-3).
+ * standbys that are older than the horizon of this build (BUILD-3). Keys and
+ * expressions may need values out of line of old versions.
  */
 static void
 feed_newest(Feeder *feeder, ZScan *scan, bool progress)
 {
-	TransactionId horizon = GetOldestNonRemovableTransactionId(feeder->rel);
+	bool		holds;
+	TransactionId horizon = zhistory_hold(feeder->rel,
+										  GetOldestNonRemovableTransactionId(feeder->rel),
+										  &holds);
 	ZHistory   *history;
+
 
 	/* if the mark would be lost, there are no older versions (BUILD-7) */
 	history = zhistory_create(feeder->rel, feeder->mark_is_lost ? horizon :
 							  feeder_horizon(feeder, horizon));
+	zhistory_reads_values(history, holds);
 	Assert(!IsMVCCSnapshot(scan->base.rs_snapshot));
 	if (may_leave_out(feeder->rel, scan))
 		zu_log_conflict(horizon);
@@ -617,6 +623,7 @@ feed_newest(Feeder *feeder, ZScan *scan, bool progress)
 		feed_block(feeder, scan, history, scan->block);
 	}
 	zhistory_free(history);
+	zhistory_release(holds);
 }
 
 /*

@@ -22,7 +22,8 @@
  *			entries without one, and a standby's old snapshots may miss their
  *			rows, as on heap.
  *		(c) Not for temporary tables, whose horizon ignores snapshots of the
- *			own session; not on standbys, which set no marks.
+ *			own session; not for TOAST tables, since that horizon does not know
+ *			zu_hold; not on standbys, which set no marks.
  *		Example: a job queue, which would otherwise read the entries of all
  *		jobs taken since the undo worker's last pass again and again.
  */
@@ -513,7 +514,8 @@ has_stale_keys(Page page, OffsetNumber off)
  * *conflict, the conflict horizon, is advanced to the deleter. If
  * stub->thorough is set, the index AM knows the entry to be deletable, and
  * whether every snapshot sees the deleter is not tested: this process may have
- * an older horizon than the one that marked the entry (SCAN-6).
+ * an older horizon than the one that marked the entry (SCAN-6). vistest is NULL
+ * for a TOAST table.
  */
 static bool
 stub_is_dead(const ZStubDeleter *stub, ZXid oldest, GlobalVisState *vistest,
@@ -524,7 +526,7 @@ stub_is_dead(const ZStubDeleter *stub, ZXid oldest, GlobalVisState *vistest,
 	if (stub->settled)
 		return true;
 	if (stub->deleter == InvalidZXid || zxid_status_at(stub->deleter, oldest) != ZXID_COMMITTED ||
-		!(stub->thorough || zc_is_removable_xid(vistest, x)))
+		!(stub->thorough || (vistest != NULL && zc_is_removable_xid(vistest, x))))
 		return false;
 	if (!TransactionIdIsValid(*conflict) || TransactionIdFollows(x, *conflict))
 		*conflict = x;
@@ -805,7 +807,8 @@ check_block(KeyJudge *judge, Relation rel, TM_IndexDeleteOp *delstate, int first
 	ZStubDeleter *stubs = palloc((end - first) * sizeof(ZStubDeleter));
 	int		   *entries = palloc((end - first) * sizeof(int));
 	int		   *keys = palloc((end - first) * sizeof(int));
-	GlobalVisState *vistest = GlobalVisTestFor(rel);
+	GlobalVisState *vistest = rel->rd_rel->relkind == RELKIND_TOASTVALUE ? NULL
+	: GlobalVisTestFor(rel);
 	int			nstubs = 0;
 	int			nkeys = 0;
 	int			freed = 0;

@@ -142,7 +142,12 @@ zheap_scan_begin(Relation rel, Snapshot snapshot, int nkeys, struct ScanKeyData 
 {
 	ZScan	   *scan;
 
-	zu_attach_database();
+	/*
+	 * pg_upgrade creates empty TOAST tables, and builds their indexes, before
+	 * zundo.undo_log
+	 */
+	if (!IsBinaryUpgrade)
+		zu_attach_database();
 	zscan_refuse_historic(snapshot);
 
 	if (RelationUsesLocalBuffers(rel) && !RELATION_IS_OTHER_TEMP(rel))

@@ -48,6 +48,15 @@ extern void zheap_scan_set_tidrange(TableScanDesc scan, ItemPointer mintid, Item
 extern bool zheap_scan_getnextslot_tidrange(TableScanDesc scan, ScanDirection direction,
 											TupleTableSlot *slot);
 
+/* ---- scan/zdetoast.c ---- */
+
+/*
+ * zheap_fetch_toast_slice: reads a slice of a value. Raises
+ * ERRCODE_DATA_CORRUPTED if a chunk is missing.
+ */
+extern void zheap_fetch_toast_slice(Relation toastrel, Oid valueid, int32 attrsize,
+									int32 sliceoffset, int32 slicelength, struct varlena *result);
+
 /* ---- scan/zfetch.c: index fetch, TID fetch ---- */
 
 /*

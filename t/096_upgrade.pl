@@ -1,6 +1,6 @@
 # pg_upgrade: fails early if the new cluster does not preload zundo; otherwise
-# it transfers tables, undo, the extension's own schema and, from 17 on, logical
-# replication slots, for which all WAL must have been decoded.
+# it transfers tables with large values, undo, the extension's own schema and,
+# from 17 on, logical replication slots, for which all WAL must have been decoded.
 # Rules: DECODE-2.
 use strict;
 use warnings;
@@ -27,6 +27,11 @@ $old->safe_psql('postgres', qq{
 	INSERT INTO indexed SELECT g, 'Text ' || g, 'name ' || g FROM generate_series(1, 3000) g;
 	CREATE INDEX indexed_n ON indexed USING zbtree (n DESC, name) INCLUDE (t);
 	CREATE INDEX indexed_t ON indexed USING zbtree (t);
+	CREATE TABLE large (id int PRIMARY KEY, v text) USING zheap;
+	ALTER TABLE large ALTER v SET STORAGE EXTERNAL;
+	INSERT INTO large SELECT g, repeat(md5(g::text), 300) FROM generate_series(1, 100) g;
+	UPDATE large SET v = repeat(md5(id || 'new'), 300) WHERE id <= 50;
+	BEGIN; DELETE FROM large; ROLLBACK;
 	BEGIN; UPDATE t SET n = 1; ROLLBACK});
 my $objects = q{SELECT (SELECT count(*) FROM pg_opclass c, am WHERE opcmethod = am.oid), (SELECT count(*) FROM pg_amop, am WHERE amopmethod = am.oid),
 	(SELECT count(*) FROM pg_amproc p JOIN pg_opfamily f ON f.oid = p.amprocfamily, am WHERE opfmethod = am.oid),
@@ -60,6 +65,8 @@ command_ok([ @upgrade, '--check' ], 'pg_upgrade --check passes with the preload'
 command_ok(\@upgrade, 'pg_upgrade');
 $new->start;
 is($new->safe_psql('postgres', q{SELECT sum(n), count(*) FROM t; UPDATE t SET n = 2; SELECT sum(n) FROM t}), "0|3000\n6000", 'the rows, without those rolled back');
+is($new->safe_psql('postgres', q{SELECT count(*) FILTER (WHERE v = repeat(md5(id || CASE WHEN id <= 50 THEN 'new' ELSE '' END), 300)) FROM large;
+	UPDATE large SET v = 'x' || v; SELECT count(*) FILTER (WHERE length(v) = 9601) FROM large}), "100\n100", 'large values');
 is($new->safe_psql('postgres', q{SELECT count(*) FROM pg_logical_slot_get_changes('s', NULL, NULL) WHERE data LIKE 'table public.t: UPDATE%'}), 3000, 'the logical slot') if $slots;
 is($new->safe_psql('postgres', $objects), $before, 'the operator classes of zbtree');
 like($new->safe_psql('postgres', qq{SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT name FROM indexed WHERE n = 77 AND name > 'a';
@@ -73,7 +80,7 @@ SKIP:
 	skip 'the server lacks citext of contrib', 1 if $type eq 'text';
 	is($new->safe_psql('postgres', q{SELECT opcname FROM pg_opclass WHERE opcname = 'citext_ops' AND opcmethod = (SELECT oid FROM pg_am WHERE amname = 'zbtree')}), 'citext_ops', 'a class of another extension');
 }
-sound($new, 'upgraded', qw(t indexed zundo.undo_log));
+sound($new, 'upgraded', qw(t indexed large zundo.undo_log));
 no_crash($new);
 $new->stop;
 done_testing();

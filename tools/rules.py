@@ -52,6 +52,7 @@ BOOKS = {
     "SCAN": "scans",
     "SPACE": "free space given back at commit",
     "TAG": "rows that are locked by one undo record",
+    "TOAST": "values out of line",
     "TOKEN": "xmin as a token of applications",
     "TRAIL": "records that readers have passed over",
     "TUPLE": "the bytes of a row",

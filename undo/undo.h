@@ -730,6 +730,33 @@ extern uint64 zu_purge(void);
 extern char *zu_describe_pin(void);
 
 /*
+ * zu_hold: for readers of versions that only the snapshots of other sessions
+ * need, and which may end meanwhile. From the call on nothing more is discarded
+ * in this database, and `oldest` stays where it is, until zu_hold_end, at the
+ * latest until the end of the transaction. Returns horizon, the server's for a
+ * table of this database, or `oldest` if that is newer: no snapshot needs what
+ * was ended before. So chunks that were deleted by this transaction or later
+ * can be read, unless they have gone before (zgone.c in mvcc/). The server's
+ * horizons do not contain it. Calls nest. The database is attached.
+ *
+ * zu_choose_oldest: returns the oldest of `oldest` and what such readers hold:
+ * what a discard pass may publish.
+ *
+ * zu_readers: copies what such readers of this database hold to out, at most
+ * max; returns the number.
+ */
+typedef struct ZuReader
+{
+	int			pid;
+	ZXid		xid;
+} ZuReader;
+
+extern TransactionId zu_hold(TransactionId horizon);
+extern void zu_hold_end(void);
+extern ZXid zu_choose_oldest(ZXid oldest);
+extern int	zu_readers(ZuReader *out, int max);
+
+/*
  * zu_anybody_waits: returns whether a process, of any database, has been
  * waiting for space below zundo.undo_limit in the last second or so.
  */

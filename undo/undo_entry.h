@@ -119,6 +119,8 @@ typedef struct ZuEntry
 	ZuDoubt		doubt;			/* written at load, before `oldest` moves, and
 								 * by redo */
 	pg_atomic_uint64 horizon;	/* latest horizon (H in UNDO-18), monotone */
+	ZXid		chosen;			/* the last pass publishes it, or has;
+								 * spinlock of the marks in undo_pin.c */
 	pg_atomic_uint64 durable;	/* `oldest` in the meta page, monotone */
 	pg_atomic_uint64 conflict;	/* newest xid that has come below `oldest` and
 								 * is not in a DISCARD record yet; 0 = none

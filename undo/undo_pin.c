@@ -3,10 +3,11 @@
  * of clients that do so are canceled.
  *
  * Owns, in shared memory, a mark for each process: that it waits for space in
- * the undo log, and that its transaction was canceled for the undo that it
- * keeps. Called by undo_full.c, by the functions of hooks.c that replace or
- * complete the error of a canceled transaction, and by discard/ and monitor/
- * (zu_describe_pin).
+ * the undo log, that its transaction was canceled for the undo that it keeps,
+ * and what it holds as a reader of old versions. Called by undo_full.c, by the
+ * functions of hooks.c that replace or complete the error of a canceled
+ * transaction, by discard/ and monitor/ (zu_describe_pin), and by readers of
+ * old versions (zu_hold).
  *
  * A statement is canceled by SIGINT, as pg_cancel_backend does it, and raises
  * the server's error at the next place where it looks for signals; the hooks
@@ -19,7 +20,8 @@
  * error.
  *
  * Locks: ProcArrayLock shared while processes are looked at and signalled, so
- * that no process leaves meanwhile. Then the marks' spinlock.
+ * that no process leaves meanwhile. Then the marks' spinlock. A discard pass,
+ * or a process that looks for holds, has the spinlock alone.
  *
  * Crash points: none; nothing here is durable.
  *
@@ -74,6 +76,9 @@ typedef struct Mark
 								 * the victim was found idle */
 	int			cancelled;		/* how often */
 	bool		terminated;
+	int			holder;			/* pid of the process that holds ... */
+	LocalTransactionId hold_lxid;	/* ... in this transaction ... */
+	ZXid		held;			/* `oldest` at or before this (zu_hold) */
 } Mark;
 
 typedef struct Marks
@@ -84,6 +89,9 @@ typedef struct Marks
 } Marks;
 
 static Marks *shared = NULL;
+
+/* How often this process holds: calls of zu_hold without a zu_hold_end yet. */
+static int	hold_depth = 0;
 
 Size
 zu_pin_shmem_size(void)
@@ -105,6 +113,118 @@ zu_pin_shmem_startup(void)
 	shared->n = MaxBackends;
 }
 
+/* ---- readers of old versions ---- */
+
+/*
+ * Returns what the process with this number holds in this database, or
+ * InvalidZXid. A mark means nothing when the transaction that has made it has
+ * ended. Spinlock of the marks held.
+ */
+static ZXid
+held_by(int procno)
+{
+	const Mark *mark = &shared->marks[procno];
+	PGPROC	   *proc = &ProcGlobal->allProcs[procno];
+
+	if (mark->holder == 0 || proc->pid != mark->holder ||
+		zc_proc_lxid(proc) != mark->hold_lxid || proc->databaseId != MyDatabaseId)
+		return InvalidZXid;
+	return mark->held;
+}
+
+/*
+ * Waits until the pass that has chosen 'oldest', if one is running, has
+ * discarded what is before it.
+ */
+static void
+wait_for_discard(ZXid oldest)
+{
+	ZuEntry    *entry = zu_my.entry;
+
+	while (pg_atomic_read_u64(&entry->oldest) < oldest &&
+		   pg_atomic_read_u32(&entry->discarder) != 0)
+	{
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(1000L);
+	}
+}
+
+/*
+ * zu_hold: See undo.h. Under the spinlock, no pass can choose an `oldest`
+ * between the look at what the last one has chosen and the note in the mark.
+ */
+TransactionId
+zu_hold(TransactionId horizon)
+{
+	int			me = zc_my_proc_number();
+	Mark	   *mark = &shared->marks[me];
+	ZXid		before;
+	ZXid		hold;
+
+	Assert(zu_my.entry != NULL && LocalTransactionIdIsValid(zc_proc_lxid(MyProc)));
+	if (me >= shared->n)
+		elog(ERROR, "process has no place for a hold");
+	SpinLockAcquire(&shared->mutex);
+	hold = Max(zu_my.entry->chosen, pg_atomic_read_u64(&zu_my.entry->oldest));
+	before = held_by(me);
+	if (before == InvalidZXid)
+		hold_depth = 0;			/* an error has left it as it was */
+	mark->holder = MyProcPid;
+	mark->hold_lxid = zc_proc_lxid(MyProc);
+	mark->held = before == InvalidZXid ? hold : Min(before, hold);
+	SpinLockRelease(&shared->mutex);
+	hold_depth++;
+	wait_for_discard(hold);
+	return zxid_to_xid(Max(hold, zxid_widen(horizon)));
+}
+
+void
+zu_hold_end(void)
+{
+	Assert(hold_depth > 0);
+	if (--hold_depth > 0)
+		return;
+	SpinLockAcquire(&shared->mutex);
+	shared->marks[zc_my_proc_number()].holder = 0;
+	SpinLockRelease(&shared->mutex);
+}
+
+ZXid
+zu_choose_oldest(ZXid oldest)
+{
+	SpinLockAcquire(&shared->mutex);
+	for (int i = 0; i < shared->n; i++)
+	{
+		ZXid		held = held_by(i);
+
+		if (held != InvalidZXid)
+			oldest = Min(oldest, held);
+	}
+	zu_my.entry->chosen = Max(zu_my.entry->chosen, oldest);
+	SpinLockRelease(&shared->mutex);
+	return oldest;
+}
+
+int
+zu_readers(ZuReader *out, int max)
+{
+	int			n = 0;
+
+	SpinLockAcquire(&shared->mutex);
+	for (int i = 0; i < shared->n && n < max; i++)
+	{
+		ZXid		held = held_by(i);
+
+		if (held == InvalidZXid)
+			continue;
+		out[n].pid = shared->marks[i].holder;
+		out[n].xid = held;
+		n++;
+	}
+	SpinLockRelease(&shared->mutex);
+	return n;
+}
+
 /* ---- finding the pin ---- */
 
 /*
@@ -113,7 +233,7 @@ zu_pin_shmem_startup(void)
  * ProcArrayLock held.
  */
 static TransactionId
-pinned_by(PGPROC *proc)
+pinned_by_server(PGPROC *proc)
 {
 	TransactionId xid = *(volatile TransactionId *) &proc->xid;
 	TransactionId xmin = *(volatile TransactionId *) &proc->xmin;
@@ -133,6 +253,28 @@ pinned_by(PGPROC *proc)
 		(TransactionIdIsValid(xid) && TransactionIdPrecedes(xid, xmin)))
 		return xid;
 	return xmin;
+}
+
+/*
+ * Returns the same, with what proc holds as a reader of old versions.
+ * ProcArrayLock held.
+ */
+static TransactionId
+pinned_by(PGPROC *proc)
+{
+	TransactionId xid = pinned_by_server(proc);
+	int			procno = (int) (proc - ProcGlobal->allProcs);
+	TransactionId held;
+
+	if (procno >= shared->n || shared->marks[procno].holder == 0)
+		return xid;
+	SpinLockAcquire(&shared->mutex);
+	held = zxid_to_xid(held_by(procno));
+	SpinLockRelease(&shared->mutex);
+	if (TransactionIdIsValid(held) &&
+		(!TransactionIdIsValid(xid) || TransactionIdPrecedes(held, xid)))
+		return held;
+	return xid;
 }
 
 /* Returns whether process pid is a walsender. */

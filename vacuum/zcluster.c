@@ -18,7 +18,8 @@
  *			written, and deleted as of X. It is left out if X is before the
  *			server's horizon, because its toasted values may have been removed
  *			by then; queries on standbys that may need it are canceled
- *			(zu_log_conflict).
+ *			(zu_log_conflict). The rewrite holds what is not (zhistory_hold),
+ *			and leaves out a version of which a value has gone before.
  *		(d) A version written by our own transaction is written as ours, with
  *			the commands that wrote and ended it. Only the newest such version
  *			is written if our session has no snapshot that is older than this
@@ -620,6 +621,7 @@ zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort
 	Rewrite    *rewrite = palloc0(sizeof(Rewrite));
 	Snapshot	seen = zc_rewrite_snapshot; /* CLUSTER-1e */
 	TransactionId oldest;
+	bool		holds;
 
 	Assert(CheckRelationLockedByMe(old, seen != InvalidSnapshot ?
 								   ShareUpdateExclusiveLock : AccessExclusiveLock, true));
@@ -647,14 +649,15 @@ zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort
 	rewrite->own = GetCurrentTransactionId();
 	rewrite->keep_own = !ThereAreNoPriorRegisteredSnapshots();
 	rewrite->concurrent = (seen != InvalidSnapshot);
-	rewrite->horizon = oldest_xmin;
+	rewrite->horizon = zhistory_hold(old, oldest_xmin, &holds); /* CLUSTER-1c */
 	/* no other transaction sees a version in a table that ours has created */
 	if (RelationNeedsWAL(old) && !rewrite->concurrent &&
 		old->rd_createSubid == InvalidSubTransactionId)
-		zu_log_conflict(oldest_xmin);
+		zu_log_conflict(rewrite->horizon);
 	/* only changes before `oldest` are settled (CLUSTER-1) */
 	oldest = zxid_to_xid(zu_oldest());
 	rewrite->history = zhistory_create(old, oldest);
+	zhistory_reads_values(rewrite->history, holds);
 	if (use_sort)
 		rewrite->sort = tuplesort_begin_cluster(RelationGetDescr(old), index, maintenance_work_mem,
 												NULL, TUPLESORT_NONE);
@@ -674,6 +677,7 @@ zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort
 	*num_tuples = rewrite->written;
 	*tups_vacuumed += rewrite->dead;
 	*tups_recently_dead = rewrite->kept;
+	zhistory_release(holds);
 
 	zhistory_free(rewrite->history);
 	FreeBulkInsertState(rewrite->bistate);
