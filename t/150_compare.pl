@@ -69,15 +69,15 @@ cmp_ok($row{table_times}{values}{zheap}, '<', 1.005, "zheap's table does not gro
 is($row{$_}{verdict}, 'reached', $_) for qw(table_times index_times snapshot_kept nothing_lost wal_without_images);
 %row = rows('D');
 cmp_ok($row{toast_times}{values}{heap}, '>=', 3.9, "heap's TOAST table grows 4 times");
+cmp_ok($row{toast_times}{values}{zheap}, '<', 1.05, "zheap's hardly grows");
 cmp_ok($row{toast_index}{values}{$_}, '>', 500000, "an entry for each chunk: $_") for qw(heap zheap);
-cmp_ok($row{alone_times}{values}{zheap}, '==', 1, "zheap's table does not grow");
-is($row{$_}{verdict}, 'reached', "D: $_") for qw(snapshot_kept nothing_lost);
+is($row{$_}{verdict}, 'reached', "D: $_") for qw(alone_times snapshot_kept nothing_lost);
 %row = rows('DQ');
 cmp_ok($row{table_times}{values}{heap}, '>=', 12, "heap's queue grows");
 cmp_ok($row{backlog}{values}{$_}, '==', 1000, "jobs that wait: $_") for qw(heap zheap);
 is($row{$_}{verdict}, 'reached', "DQ: $_") for qw(table_times snapshot_kept nothing_lost);
 my @said = ('100,000 random updates of 20,000 rows beside an open transaction\. The table grew to [5-7]\.\d+ times its size with heap, ',
-	'The TOAST table grew to [34]\.\d+ times its size with heap, ', 'A queue .* The table grew to [\d.]+ times its size with heap, ',
+	'The TOAST table grew to [34]\.\d+ times its size with heap, to 1\.0\d times its size with zheap', 'A queue .* The table grew to [\d.]+ times its size with heap, ',
 	'zheap reaches \d+ of \d+ goals');
 my $said = join('.*', @said);
 like($out, qr/^$said/m, 'what has grown comes first');
