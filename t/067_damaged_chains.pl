@@ -13,7 +13,7 @@ max_prepared_transactions = 20
 C
 my @tables = qw(inline list late mode plain status opened torn columns items kind half stray stub unsaved circle);
 sql('CREATE EXTENSION zundo;');
-sql("CREATE TABLE $_ (id int PRIMARY KEY, n int, t text) USING zheap; INSERT INTO $_ SELECT g, 0, 't' FROM generate_series(1, 10) g;") for @tables;
+sql("CREATE TABLE $_ (id int PRIMARY KEY, n int, t text) USING zheap; INSERT INTO $_ SELECT g, 0, repeat('t', 40) FROM generate_series(1, 10) g;") for @tables;
 sql("CREATE INDEX ON $_ (n);") for qw(list late mode stray stub unsaved circle);
 sql('SELECT zundo.discard();');
 
@@ -38,12 +38,13 @@ my $mover = sql('BEGIN;', 'UPDATE stub SET n = 1 WHERE id = 1;', 'SELECT pg_curr
 sql("UPDATE $_ SET n = 1 WHERE id = 1;") for qw(unsaved circle);
 for my $table (qw(stub unsaved circle))
 {
-	sql("INSERT INTO $table SELECT 1000 + g, 0, string_agg(md5((100 * g + i)::text), '') FROM generate_series(1, $_) g, generate_series(1, 62) i GROUP BY g ON CONFLICT DO NOTHING;") for 3, 4;
+	# of the same length, so that its space suffices for the row that finds the page full
+	sql("INSERT INTO $table SELECT 1000 + g, 0, repeat('t', 40) FROM generate_series(1, 200) g;");
 	is(sql("SELECT lp_state FROM zundo.page_items('$table', 0) WHERE lp = 1;"), 'stub', "$table: the row has left a stub");
 }
-# the deleted rows whose space others get are saved in a second record
-sql('DELETE FROM circle WHERE id > 1000;');
-sql("INSERT INTO circle SELECT 2000 + g, 0, repeat('x', 2000) FROM generate_series(1, 8) g;");
+# two deleted rows whose space another gets are saved in a second record, not compressed
+sql('DELETE FROM circle WHERE id IN (1001, 1002);');
+sql("UPDATE circle SET t = repeat('x', 80) WHERE id = 5;");
 sound($node, 'as they are', @tables);
 my %path = map { $_ => $node->data_dir . '/' . sql("SELECT pg_relation_filepath('$_');") } @tables, 'zundo.undo_log';
 my %oid = map { $_ => sql("SELECT '$_'::regclass::oid;") } @tables;

@@ -143,11 +143,12 @@ sql('COMMIT PREPARED $$bare$$');
 # (Its slot's number, in the stub, is that of the mover: a high one, lest replay wrote to
 # where the page's LSN is.)
 table('converted');
-sql('ALTER TABLE converted ADD pad text');
+sql(q{ALTER TABLE converted ADD pad text; UPDATE converted SET pad = repeat('y', 500) WHERE id = 1; SELECT zundo.discard()});
 sql(map { ("BEGIN; UPDATE converted SET m = m WHERE id = $_;", "PREPARE TRANSACTION 'converted$_';") } 3 .. 10);
 my $locker = $node->background_psql('postgres', on_error_stop => 1);
 $locker->query_safe('BEGIN; SELECT id FROM converted WHERE id = 1 FOR KEY SHARE');
-sql('UPDATE converted SET m = m + 1 WHERE id = 1;', q{INSERT INTO converted SELECT 1000 + g, 0, repeat('x', 1900) FROM generate_series(1, 4) g;}, q{INSERT INTO converted VALUES (1005, 0, repeat('x', 1900))});
+sql('UPDATE converted SET m = m + 1 WHERE id = 1;', q{INSERT INTO converted SELECT 1000 + g, 0, repeat('x', 1900) FROM generate_series(1, 3) g;},
+	map { "INSERT INTO converted VALUES ($_, 0, repeat('x', 400));" } 1011 .. 1013);
 is(sql(q{SELECT lp_state, slot FROM zundo.page_items('converted', 0) WHERE lp = 1}), 'stub|10', 'locks become records: the row has moved on');
 $locker->query_safe('DELETE FROM converted WHERE id = 2');
 sql('CREATE TABLE flushes_wal ()');
