@@ -205,13 +205,13 @@ CREATE VIEW zundo.stat_undo AS
 COMMENT ON VIEW zundo.stat_undo IS
     'undo logs of this database: the process that writes to each, and how much each keeps';
 COMMENT ON COLUMN zundo.stat_undo.log IS 'number of the undo log';
-COMMENT ON COLUMN zundo.stat_undo.pid IS 'process that writes to the log';
+COMMENT ON COLUMN zundo.stat_undo.pid IS 'process that writes to the log; null if there is none';
 COMMENT ON COLUMN zundo.stat_undo.attached IS 'whether a session or a prepared transaction holds the log';
 COMMENT ON COLUMN zundo.stat_undo.bytes IS 'bytes that the log keeps';
 COMMENT ON COLUMN zundo.stat_undo.extents IS 'extents of 512 kB that the log occupies';
 COMMENT ON COLUMN zundo.stat_undo.discard_ptr IS 'where the undo of the log begins';
 COMMENT ON COLUMN zundo.stat_undo.insert_ptr IS 'where the next record goes';
-COMMENT ON COLUMN zundo.stat_undo.oldest_xid IS 'changes of all older transactions are visible to everybody or undone';
+COMMENT ON COLUMN zundo.stat_undo.oldest_xid IS 'changes of all older transactions are visible to everybody or undone; the same in each row';
 
 CREATE VIEW zundo.stat_rollback AS
     SELECT r.database, d.datname, r.pid, r.xid, r.state, r.bytes, r.records_done, r.records_total,
@@ -235,13 +235,13 @@ COMMENT ON VIEW zundo.stat_rollback IS
     'aborted transactions that undo workers roll back, and those of this database that wait';
 COMMENT ON COLUMN zundo.stat_rollback.database IS 'OID of the database';
 COMMENT ON COLUMN zundo.stat_rollback.datname IS 'name of the database';
-COMMENT ON COLUMN zundo.stat_rollback.pid IS 'worker that rolls back';
-COMMENT ON COLUMN zundo.stat_rollback.xid IS 'aborted transaction';
+COMMENT ON COLUMN zundo.stat_rollback.pid IS 'worker that rolls back; null if there is none';
+COMMENT ON COLUMN zundo.stat_rollback.xid IS 'aborted top-level transaction';
 COMMENT ON COLUMN zundo.stat_rollback.state IS 'rolling back, waiting, waiting for lock, or failed';
 COMMENT ON COLUMN zundo.stat_rollback.bytes IS 'bytes of its undo';
 COMMENT ON COLUMN zundo.stat_rollback.records_done IS 'undo records that have been undone';
 COMMENT ON COLUMN zundo.stat_rollback.records_total IS 'undo records of the transaction';
-COMMENT ON COLUMN zundo.stat_rollback.waits_for IS 'table whose lock the rollback waits for, or in which it has failed';
+COMMENT ON COLUMN zundo.stat_rollback.waits_for IS 'table whose lock the rollback waits for, or in which it has failed; one of them if there are several';
 COMMENT ON COLUMN zundo.stat_rollback.blocked_by IS 'processes that hold or await ACCESS EXCLUSIVE on it; 0 is a prepared transaction';
 
 CREATE VIEW zundo.stat_unclear_fetches AS
@@ -314,9 +314,14 @@ CREATE VIEW zundo.stat_horizon AS
     ORDER BY pg_catalog.age(xid) DESC, kind;
 COMMENT ON VIEW zundo.stat_horizon IS
     'what prevents undo from being discarded; the first row holds back the most';
-COMMENT ON COLUMN zundo.stat_horizon.kind IS 'kind of what prevents undo from being discarded';
+COMMENT ON COLUMN zundo.stat_horizon.kind IS
+    'backend; standby; prepared transaction; replication slot; setting: vacuum_defer_cleanup_age of 15; '
+    'rollback: changes that cannot be undone yet, a row for each table that is locked or damaged; '
+    'lock: holds or awaits ACCESS EXCLUSIVE on such a table; '
+    'row locks: of transactions in progress, stored in undo of older ones; damaged undo log: cannot be read; '
+    'reader of old versions: builds or checks an index, or rewrites a table, and keeps what others kept when it began';
 COMMENT ON COLUMN zundo.stat_horizon.name IS 'its name: role and application, global identifier, slot, log, or table';
-COMMENT ON COLUMN zundo.stat_horizon.pid IS 'process';
+COMMENT ON COLUMN zundo.stat_horizon.pid IS 'process; null if there is none';
 COMMENT ON COLUMN zundo.stat_horizon.xid IS 'oldest transaction that is needed';
 COMMENT ON COLUMN zundo.stat_horizon.age IS 'age of that transaction, in transactions';
 COMMENT ON COLUMN zundo.stat_horizon.since IS 'start of the transaction, if known';

@@ -39,6 +39,16 @@ SELECT n FROM m WHERE id = 10;
 SELECT schema, name, am, table_bytes = pg_relation_size(name::regclass) AS table_ok, index_bytes = pg_indexes_size(name::regclass) AS index_ok,
 	total_bytes = pg_total_relation_size(name::regclass) AS total_ok FROM zundo.table_sizes WHERE name IN ('m', 'h') ORDER BY name;
 SELECT am FROM zundo.table_sizes WHERE name = 'undo_log';
+-- each view, each of its columns and each function has a comment
+SELECT c.oid::regclass, a.attname FROM pg_depend d
+	JOIN pg_class c ON d.classid = 'pg_class'::regclass AND d.objid = c.oid AND c.relkind IN ('v', 'm')
+	JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+	WHERE d.deptype = 'e' AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'zundo')
+		AND (col_description(c.oid, a.attnum) IS NULL OR obj_description(c.oid, 'pg_class') IS NULL);
+SELECT p.oid::regprocedure FROM pg_depend d
+	JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+	WHERE d.deptype = 'e' AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'zundo')
+		AND obj_description(p.oid, 'pg_proc') IS NULL;
 -- a DELETE of all rows that is rolled back
 BEGIN;
 DELETE FROM m;
