@@ -1,6 +1,6 @@
 # Wraparound of 32-bit transaction ids: rows, rollbacks, discarding and a
 # standby before and after it.
-# slow
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

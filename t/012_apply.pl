@@ -6,7 +6,7 @@
 # looks for (SCAN-7), finds one that changes while it reads the page (SCAN-7b), and does
 # not take a changed row for the one that it has found (DML-15). The test also shows which
 # changes a publication of all tables does not contain.
-# slow
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

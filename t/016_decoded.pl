@@ -5,7 +5,7 @@
 # kind.
 # newest
 # Rules: DECODE-1, DECODE-2, DECODE-3.
-# slow
+# long
 use strict;
 use warnings;
 use ZundoTest;

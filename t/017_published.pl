@@ -3,7 +3,7 @@
 # column lists, partitions, streaming and two_phase, DDL, and statements that
 # begin before the publication; the walsender and the publisher are killed.
 # Rules: DECODE-1, DECODE-2, DECODE-3.
-# slow
+# long
 use strict;
 use warnings;
 use ZundoTest;

@@ -10,7 +10,7 @@
 # numbers rows in the order of their places), and 79365 on 18 (heap's INSERT stores short
 # values of a PLAIN column in another form than COPY and UPDATE, change/README.md).
 # Rules: DECODE-1, DECODE-2, DECODE-3.
-# slow
+# long
 use strict;
 use warnings;
 use ZundoTest;

@@ -1,7 +1,7 @@
 # With wal_level = minimal, tables that were created or truncated in the
 # transaction write no WAL for their pages. After a crash they are as the commit
 # left them or do not exist, like heap tables.
-# slow
+# long
 use strict;
 use warnings;
 use Test::More;

@@ -1,7 +1,7 @@
 # A deletion, and a move, leave the old row where it is. It is saved in undo when others
 # need the space (SAVED-1 in mvcc/zsaved.c). Whichever pages were written before a crash,
 # the old row is available to those that need it, and never another row in its place.
-# slow
+# long
 use strict;
 use warnings;
 use File::Copy qw(copy);

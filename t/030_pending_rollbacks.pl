@@ -1,7 +1,7 @@
 # Readers do not wait for rollbacks that are pending (VIS-4), and pending
 # rollbacks are completed in the end (discard/README.md).
 # Rules: CHAIN-4, ROW-1, UNDO-6, UNDO-16.
-# slow
+# long
 use strict;
 use warnings;
 use Test::More;

@@ -2,7 +2,7 @@
 # table that is to be rolled back. A role without rights can do so. They are named, and with
 # zundo.undo_full = cancel the undo is gone within zundo.undo_full_timeout.
 # Rules: RESOLVE-2, UNDO-31, UNDO-33.
-# slow
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -2,7 +2,7 @@
 # first time takes from the extent map which transactions were resolved before,
 # also after a crash.
 # Rules: UNDO-52.
-# slow
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -3,7 +3,7 @@
 # file shrinks, and a database that cannot discard undo leaves its worker slot
 # to databases that can, also where a replication slot holds back all of them.
 # Rules: UNDO-50, UNDO-4, REQUEST-2.
-# slow
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,6 +1,6 @@
 # The first session of a database has a worker started if there may be something
 # to roll back, and only then.
-# slow
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

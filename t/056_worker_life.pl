@@ -1,7 +1,7 @@
 # Workers are started whenever there is work for them, and can do it with any
 # settings of the server.
 # Rules: REQUEST-2.
-# slow
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

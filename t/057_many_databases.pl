@@ -2,7 +2,7 @@
 # the others can be read, and get their turn. A database that keeps its worker
 # busy does not delay another one.
 # Rules: REQUEST-2.
-# slow
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

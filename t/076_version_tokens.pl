@@ -2,7 +2,7 @@
 # no two versions of a row have the same (TOKEN-1 in tuple/ztts.c). So a
 # comparison of xmin, in the database or in an application, tells whether the
 # row has changed.
-# slow
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

@@ -4,7 +4,7 @@
 # databases; errors during an abort; the apply side of replication; a promoted
 # standby.
 # newest
-# slow
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

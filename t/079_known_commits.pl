@@ -3,7 +3,7 @@
 # this memory. A transaction that is still in progress for other sessions is not
 # noted, although the snapshot that a replication slot exports may see it. An
 # index entry is marked dead only after WAL has been flushed (UNDO-19b, SCAN-6).
-# slow
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

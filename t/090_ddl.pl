@@ -2,7 +2,7 @@
 # in place, moved, deleted and rolled back; databases copied with aborts
 # pending; ALTER TABLE, TRUNCATE and DROP beside open aborts.
 # Rules: BUILD-1, CLUSTER-1, RESOLVE-1.
-# slow
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -3,7 +3,7 @@
 # needs it, when a row gets a key back, after a crash, on a standby and after
 # its promotion.
 # newest
-# slow
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -4,7 +4,7 @@
 # process that comes first is stopped there by a signal, so the other one does
 # reach the place that is to be tested.
 # newest
-# slow
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

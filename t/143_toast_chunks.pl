@@ -4,7 +4,7 @@
 # its promotion; rewrites and moves of the table beside an old snapshot; speculative
 # insertions that are given up; the TOAST table's size beside an open transaction.
 # Rules: TOAST-1, TOAST-2, TOAST-3, TOAST-4.
-# slow
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

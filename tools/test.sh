@@ -62,15 +62,12 @@ asked()
 	fi
 }
 
-# is_long FILE: succeeds if the file of t/ has a line "# long".
-is_long() { grep -q '^# long$' "$1"; }
-
-# is_quick FILE: succeeds if the file of t/ has neither a line "# long" nor "# slow".
-# Without options ./zundo test runs only such files.
-is_quick() { ! grep -q '^# \(long\|slow\)$' "$1"; }
+# is_quick FILE: succeeds if the file of t/ has no line "# long". Without options
+# ./zundo test runs only such files.
+is_quick() { ! grep -q '^# long$' "$1"; }
 
 # is_for_newest FILE: succeeds if the file of t/ has a line "# newest". --all runs
-# such files on 16 and 19 too.
+# such files on every version.
 is_for_newest() { grep -q '^# newest$' "$1"; }
 
 # plan SERVER: adds its jobs. --all runs every kind of test on at least one version;
@@ -127,9 +124,9 @@ plan_fuzz()
 	done
 }
 
-# plan_tap SERVER: adds the files of t/. --all runs all of them on 17, on 15 those that are
-# not long, on 18 those that are neither long nor slow, on 16, 18 and 19 those with a line
-# "# newest". --long runs what --all leaves out.
+# plan_tap SERVER: adds the files of t/. --all runs all of them on 17, on 15 and 18 those
+# that are quick or have a line "# newest", on 16 and 19 those with that line. --long runs
+# what --all leaves out.
 plan_tap()
 {
 	local item
@@ -137,12 +134,10 @@ plan_tap()
 		case $tier:${1%[asvc]} in
 			all:17 | one:*) ;;
 			all:16 | all:19) is_for_newest "$top/t/$item.pl" || continue ;;
-			long:16 | long:19) ! is_for_newest "$top/t/$item.pl" || continue ;;
-			all:15) ! is_long "$top/t/$item.pl" || continue ;;
-			default:*) is_quick "$top/t/$item.pl" || continue ;;
 			all:*) is_quick "$top/t/$item.pl" || is_for_newest "$top/t/$item.pl" || continue ;;
+			default:*) is_quick "$top/t/$item.pl" || continue ;;
 			long:17) continue ;;
-			long:15) is_long "$top/t/$item.pl" || continue ;;
+			long:16 | long:19) ! is_for_newest "$top/t/$item.pl" || continue ;;
 			long:*) ! is_quick "$top/t/$item.pl" && ! is_for_newest "$top/t/$item.pl" || continue ;;
 		esac
 		job "$1" tap $light tap_file "$item.pl"
