@@ -25,8 +25,8 @@ TOP     := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 
 # Each folder with C sources is a layer, but for test/. Their order is in
 # tools/check_source.py, which proves that includes only go down.
-ZUNDO_SOURCES := $(sort $(filter-out $(TOP)/test/%,$(wildcard $(TOP)/*.c $(TOP)/*/*.c)))
-ZUNDO_HEADERS := $(filter-out $(TOP)/test/%,$(wildcard $(TOP)/*.h $(TOP)/*/*.h))
+ZUNDO_SOURCES := $(sort $(filter-out $(TOP)/test/%,$(wildcard $(TOP)/*.c $(TOP)/*/*.c $(TOP)/*/*/*.c)))
+ZUNDO_HEADERS := $(filter-out $(TOP)/test/%,$(wildcard $(TOP)/*.h $(TOP)/*/*.h $(TOP)/*/*/*.h))
 
 # Fault injection is for tests only: other builds have neither settings nor code.
 ZUNDO_TESTING ?= 0

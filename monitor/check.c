@@ -29,7 +29,7 @@
  *		a younger locker than what points to it.
  *	CHAIN-11	below `oldest` every chain is of transactions that have
  *		committed: aborted ones were taken off it. Only a lost write of undo
- *		can make this untrue (undo/undo_damage.c).
+ *		can make this untrue (undo/damage/undo_damage.c).
  *	CHAIN-12	a chain has at most one open LOCK above its committed records,
  *				and only that of an inline slot (TAG-2).
  *	CHAIN-13	the row of a stub that a snapshot may need was saved (SAVED-1).

@@ -3,15 +3,15 @@
  * repairing what can be repaired.
  *
  * Called from SQL, by superusers. The pages of zundo.undo_log are repaired by
- * undo/undo_repair.c.
+ * undo/damage/undo_repair.c.
  *
  * A log of which something cannot be read keeps `oldest` back as long as what
- * is lost may be needed (undo/undo_damage.c). Whether it is needed is known
- * from the tables' pages only: a slot there names each transaction that is not
- * undone. Where a repair would make a row wrong, the damage is left as it is,
- * and reported (UNDO-63).
+ * is lost may be needed (undo/damage/undo_damage.c). Whether it is needed is
+ * known from the tables' pages only: a slot there names each transaction that
+ * is not undone. Where a repair would make a row wrong, the damage is left as
+ * it is, and reported (UNDO-63).
  *
- * Locks: those of undo/undo_repair.c; none is held between two findings.
+ * Locks: those of undo/damage/undo_repair.c; none is held between two findings.
  * Tables in AccessShareLock, one after the other. Crash points: none of its
  * own.
  */

@@ -1,6 +1,6 @@
 /*
- * test/undo_unit.c - unit tests of undo/undo_record.c and undo/undo_resolved.c,
- * callable from SQL.
+ * test/undo_unit.c - unit tests of undo/undo_record.c and
+ * undo/damage/undo_resolved.c, callable from SQL.
  *
  *	zundo_test_undo_records(seed int, rounds int) returns bigint
  *	zundo_test_undo_resolved(seed int, rounds int) returns bigint
@@ -17,7 +17,7 @@
 #include "common/varint.h"
 #include "fmgr.h"
 #include "undo/undo_record.h"
-#include "undo/undo_resolved.h"
+#include "undo/damage/undo_resolved.h"
 #include "utils/memutils.h"
 
 /* The setting that undo_record.c reads; this module has no GUCs of its own. */

@@ -106,7 +106,7 @@ def check_layers():
             yield path, 1, "belongs to no layer (LAYERS in tools/check_source.py)"
             continue
         for number, header in our_includes(path):
-            same = os.path.dirname(header) == os.path.dirname(path) if "/" in path else header[:-2] == path[:-2]
+            same = header.split("/")[0] == path.split("/")[0] if "/" in path else header[:-2] == path[:-2]
             other = layer_of(header)
             if not same and (other is None or other >= layer):
                 yield path, number, f"includes {header}, which is no lower layer"

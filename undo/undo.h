@@ -128,7 +128,7 @@ extern ZXid zu_oldest(void);
 /*
  * The doubt window: xids whose undo may have been lost at the end of a log,
  * without a trace, before the log was loaded from its pages (CHAIN-11,
- * undo_damage.c).
+ * damage/undo_damage.c).
  */
 typedef struct ZuDoubt
 {
@@ -595,7 +595,7 @@ extern void zu_log_conflict(TransactionId horizon);
  */
 extern BlockNumber zu_truncate_tail(void);
 
-/* ---- checking and repairing (undo_repair.c, undo_states.c) ---- */
+/* ---- checking and repairing (damage/undo_repair.c, undo_states.c) ---- */
 
 /*
  * Called for each finding or step, with the block of zundo.undo_log that it
@@ -630,7 +630,7 @@ extern void zu_check_map(ZuReport report, void *arg);
  */
 extern bool zu_repair_map(bool dry_run, ZuReport report, void *arg);
 
-/* A log of which something cannot be read (undo_damage.c). */
+/* A log of which something cannot be read (damage/undo_damage.c). */
 typedef struct ZuDamage
 {
 	uint32		logno;

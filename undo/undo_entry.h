@@ -8,7 +8,7 @@
 #define ZUNDO_UNDO_ENTRY_H
 
 #include "undo/undo_format.h"
-#include "undo/undo_resolved.h"
+#include "undo/damage/undo_resolved.h"
 
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
@@ -40,8 +40,8 @@ typedef struct ZuExtent
  * lock. 'owner' is changed by the owner, by a process that takes the log from
  * it (by compare-and-exchange and with the alloc lock held, UNDO-50), or by
  * one that attaches a log without an owner (with the alloc lock held); 'ahead'
- * likewise. undo_damage.c has the rules for 'closed', 'hold', 'unread_end' and
- * 'excused'.
+ * likewise. damage/undo_damage.c has the rules for 'closed', 'hold',
+ * 'unread_end' and 'excused'.
  */
 typedef struct ZuLog
 {
@@ -338,7 +338,7 @@ extern ZuStep zu_scan_step(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr);
  */
 extern void zu_scan_extend(ZuScan *scan, UndoPtr end);
 
-/* ---- undo_damage.c ---- */
+/* ---- damage/undo_damage.c ---- */
 
 /*
  * Notes and reports that what follows 'at' in the log cannot be read, unless

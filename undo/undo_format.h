@@ -12,10 +12,10 @@
  *	66, 67		the second copies of 0 and 1
  *	68 ..		the group's other 199 extents
  *
- *	Meta and map pages exist twice (undo_twin.c), with an extent between the
- *	copies, 528 kB from one to the other, so that what damages a stretch of the
- *	file leaves one of them. They are not further apart because a file with one
- *	extent has both.
+ *	Meta and map pages exist twice (damage/undo_twin.c), with an extent between
+ *	the copies, 528 kB from one to the other, so that what damages a stretch of
+ *	the file leaves one of them. They are not further apart because a file with
+ *	one extent has both.
  *
  *	undo page:
  *	OFFSET SIZE FIELD

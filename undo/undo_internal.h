@@ -136,7 +136,7 @@ extern void zu_set_resolved(Page page, const xl_undo_resolved *resolved, int n);
 /* Returns the newest transaction id before oldest, which is positive. */
 extern TransactionId zu_xid_before(ZXid oldest);
 
-/* ---- undo_twin.c ---- */
+/* ---- damage/undo_twin.c ---- */
 
 /* A pair of twins, pinned and exclusively locked. */
 typedef struct ZuTwins
@@ -241,7 +241,7 @@ extern bool zu_twins_redo(ZuTwins *t, XLogReaderState *record, uint8 id);
 extern void zu_twins_redo_new(ZuTwins *t, XLogReaderState *record, uint8 id);
 extern void zu_twins_redone(const ZuTwins *t, XLogReaderState *record);
 
-/* ---- undo_mend.c ---- */
+/* ---- damage/undo_mend.c ---- */
 
 /*
  * Raises an error if the meta page, of which this is a copy, was written by a
@@ -279,10 +279,10 @@ extern void zu_log_limit(const ZuTwins *meta, uint32 nextents, uint32 floor);
 extern void zu_heal_limit(const ZuTwins *meta);
 
 /*
- * Puts all transactions from `oldest` on in doubt (undo_damage.c), on the meta
- * page, because undo has been lost with the end of the file: the map may be
- * made anew and then name no extent at all. Load lock held, meta page not
- * loaded.
+ * Puts all transactions from `oldest` on in doubt (damage/undo_damage.c), on
+ * the meta page, because undo has been lost with the end of the file: the map
+ * may be made anew and then name no extent at all. Load lock held, meta page
+ * not loaded.
  */
 extern void zu_doubt_lost(void);
 

@@ -34,7 +34,7 @@
  *		before the first page is written with it. A group that was cut off
  *		begins anew at the newest generation ever cut off; a generation that
  *		was lost is replaced by one far ahead of all that are known
- *		(undo_repair.c).
+ *		(damage/undo_repair.c).
  *	UNDO-42	an extent is taken only if its own pages do not say that it is in
  *		use: its first page is not of a later allocation than the map knows,
  *		and if it begins with overflow pages, none of these has an owner.

@@ -1,5 +1,6 @@
 /*
- * undo/undo_twin.c - pages that exist twice: the meta page and the map pages.
+ * undo/damage/undo_twin.c - pages that exist twice: the meta page and the map
+ * pages.
  *
  * Owns the twin header, choosing between the twins of a pair, repairing one
  * from the other, and the order in which they are locked. Called by all files

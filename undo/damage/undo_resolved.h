@@ -1,6 +1,6 @@
 /*
- * undo/undo_resolved.h - transactions that the discard pass has found aborted
- * and has had undone, with the logs that had their records.
+ * undo/damage/undo_resolved.h - transactions that the discard pass has found
+ * aborted and has had undone, with the logs that had their records.
  */
 #ifndef ZUNDO_UNDO_RESOLVED_H
 #define ZUNDO_UNDO_RESOLVED_H

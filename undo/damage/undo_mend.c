@@ -1,6 +1,6 @@
 /*
- * undo/undo_mend.c - meta page, map and file when storage has lost writes that
- * the twins do not show.
+ * undo/damage/undo_mend.c - meta page, map and file when storage has lost
+ * writes that the twins do not show.
  *
  * If both twins of a pair have missed the same writes, they are equal. Other
  * pages show it: a map page knows of an extent that the meta page does not

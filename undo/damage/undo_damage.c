@@ -1,5 +1,5 @@
 /*
- * undo/undo_damage.c - logs of which something cannot be read.
+ * undo/damage/undo_damage.c - logs of which something cannot be read.
  *
  * Owns the state "closed" of a log: how it is noted, how far it holds `oldest`
  * back, and when nothing that was lost is needed any more. Also owns the doubt

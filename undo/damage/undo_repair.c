@@ -1,6 +1,6 @@
 /*
- * undo/undo_repair.c - checking the meta page and the map pages, and making
- * them anew.
+ * undo/damage/undo_repair.c - checking the meta page and the map pages, and
+ * making them anew.
  *
  * Owns zu_check_map and zu_repair_map. Called by monitor/, on behalf of
  * superusers.

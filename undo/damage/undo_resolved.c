@@ -1,6 +1,6 @@
 /*
- * undo/undo_resolved.c - transactions that the discard pass has found aborted
- * and has had undone, with the logs that had their records.
+ * undo/damage/undo_resolved.c - transactions that the discard pass has found
+ * aborted and has had undone, with the logs that had their records.
  *
  * Belongs to the discarder; another process never sees it. Each pass adds some
  * and drops those below `oldest`. They are looked up only while a log is
@@ -9,7 +9,7 @@
  */
 #include "postgres.h"
 
-#include "undo/undo_resolved.h"
+#include "undo/damage/undo_resolved.h"
 #include "utils/memutils.h"
 
 /* zu_note_resolved: See undo_resolved.h. The array grows by doubling. */
