@@ -1,6 +1,7 @@
 # Sessions are terminated, canceled and timed out at random moments under load.
 # No balance is lost, no lock remains, and every page passes zundo.check.
 # Rules: DML-1.
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -8,7 +9,7 @@ use Test::More;
 use Time::HiRes qw(usleep time);
 use ZundoTest;
 
-my $seconds = $ENV{ZUNDO_TERMINATE_SECONDS} || 15;
+my $seconds = $ENV{ZUNDO_TERMINATE_SECONDS} || 8;
 my $seed = $ENV{ZUNDO_SEED} || time;
 srand($seed);
 note("seed $seed");

@@ -2,6 +2,7 @@
 # a canceled statement), at each place where an error can be raised. Nothing is
 # lost, the session and all others can continue, and no lock or pin of the
 # statement remains.
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -2,6 +2,7 @@
 # change/README.md). Which moves do so; their replay after crashes and on a standby, whose
 # old snapshots keep their rows, with wal_consistency_checking.
 # Rules: PRUNE-3.
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

@@ -1,6 +1,7 @@
 # Damaged pages and damaged undo raise errors that name the place, and never
 # crash the server. Other rows stay readable.
 # Rules: PAGE-1, PAGE-2, PAGE-3, PAGE-7, VMAP-1, CHAIN-1, CHAIN-7, ROW-1, TUPLE-3, UNDO-4.
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

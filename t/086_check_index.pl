@@ -1,6 +1,7 @@
 # zundo.check_index (INDEX-n in monitor/index_check.c),
 # zundo.index_entries and zundo.index_items: no row for sound indexes, also
 # beside writers, and one row for each fault.
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,6 +1,7 @@
 # The worker deletes the entries of replaced keys from zbtree indexes without
 # VACUUM (ZBTREE-8). It deletes no entry that a snapshot needs, and
 # never waits for a lock of another session.
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

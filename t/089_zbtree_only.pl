@@ -3,6 +3,7 @@
 # snapshots, pages that VACUUM calls all-visible (ZBTREE-7, ZBTREE-9), a
 # standby. The oracle is a heap table with btree indexes that gets the same
 # changes. 087 has the other scans.
+# long
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;
