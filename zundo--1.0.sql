@@ -99,6 +99,11 @@ CREATE FUNCTION zundo.stat_get_holds(
 COMMENT ON FUNCTION zundo.stat_get_holds() IS
     'what, besides snapshots, prevents undo of this database from being discarded';
 
+CREATE FUNCTION zundo.stat_get_kept(xid pg_catalog.xid) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'zundo_stat_kept' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zundo.stat_get_kept(pg_catalog.xid) IS
+    'bytes of undo that are kept as long as this transaction is needed, for view zundo.stat_horizon';
+
 CREATE FUNCTION zundo.stat_get_unclear_fetches(OUT answered bigint, OUT refused bigint)
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'zundo_stat_unclear' LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
@@ -253,16 +258,16 @@ COMMENT ON COLUMN zundo.stat_unclear_fetches.answered IS 'number of requests tha
 COMMENT ON COLUMN zundo.stat_unclear_fetches.refused IS 'number of requests that failed';
 
 CREATE VIEW zundo.stat_horizon AS
-    SELECT kind, name, pid, xid, pg_catalog.age(xid) AS age, since,
-           relation::pg_catalog.regclass AS relation, mode
-    FROM (
+    WITH h AS (SELECT kind, name, pid, xid, since, relation, mode, holder, zundo.stat_get_kept(xid) AS kept FROM (
         SELECT CASE WHEN a.backend_type OPERATOR(pg_catalog.=) 'walsender' THEN 'standby' ELSE 'backend' END AS kind,
                pg_catalog.concat_ws(' ', a.usename, a.application_name) AS name,
                a.pid,
                CASE WHEN a.backend_xmin IS NULL
                       OR pg_catalog.age(a.backend_xid) OPERATOR(pg_catalog.>) pg_catalog.age(a.backend_xmin)
                     THEN a.backend_xid ELSE a.backend_xmin END AS xid,
-               a.xact_start AS since, NULL::pg_catalog.oid AS relation, NULL::pg_catalog.text AS mode
+               a.xact_start AS since, NULL::pg_catalog.oid AS relation, NULL::pg_catalog.text AS mode,
+               -- rows with the same holder end together
+               COALESCE(a.leader_pid, a.pid)::pg_catalog.text AS holder
         FROM pg_catalog.pg_stat_activity a
         WHERE (a.datname OPERATOR(pg_catalog.=) pg_catalog.current_database() OR a.datid IS NULL
                OR a.datid OPERATOR(pg_catalog.=) 0::pg_catalog.oid)
@@ -270,17 +275,18 @@ CREATE VIEW zundo.stat_horizon AS
           -- the snapshot of VACUUM holds nothing back
           AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_progress_vacuum v WHERE v.pid OPERATOR(pg_catalog.=) a.pid)
         UNION ALL
-        SELECT 'prepared transaction', p.gid, NULL, p.transaction, p.prepared, NULL, NULL
+        SELECT 'prepared transaction', p.gid, NULL, p.transaction, p.prepared, NULL, NULL, p.gid
         FROM pg_catalog.pg_prepared_xacts p
         WHERE p.database OPERATOR(pg_catalog.=) pg_catalog.current_database()
         UNION ALL
-        SELECT 'replication slot', s.slot_name, s.active_pid, s.xmin, NULL, NULL, NULL
+        SELECT 'replication slot', s.slot_name, s.active_pid, s.xmin, NULL, NULL, NULL, s.slot_name
         FROM pg_catalog.pg_replication_slots s
         UNION ALL
         -- a setting of 15
         SELECT 'setting', 'vacuum_defer_cleanup_age', NULL,
                pg_catalog.xid(GREATEST(3, pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())
-                   ::pg_catalog.text::pg_catalog.int8 OPERATOR(pg_catalog.-) d.age)::pg_catalog.text::pg_catalog.xid8), NULL, NULL, NULL
+                   ::pg_catalog.text::pg_catalog.int8 OPERATOR(pg_catalog.-) d.age)::pg_catalog.text::pg_catalog.xid8),
+               NULL, NULL, NULL, 'setting'
         FROM (SELECT pg_catalog.current_setting('vacuum_defer_cleanup_age', true)::pg_catalog.int8 AS age) d
         WHERE d.age OPERATOR(pg_catalog.>) 0::pg_catalog.int8
         UNION ALL
@@ -290,14 +296,16 @@ CREATE VIEW zundo.stat_horizon AS
                        CASE WHEN o.failed THEN 'failed in' WHEN o.relation IS NOT NULL THEN 'waits for a lock on' END,
                        o.relation::pg_catalog.regclass)
                ELSE pg_catalog.concat_ws(' ', a.usename, a.application_name) END,
-               o.pid, pg_catalog.xid(o.xid), a.xact_start, o.relation, NULL
+               o.pid, pg_catalog.xid(o.xid), a.xact_start, o.relation, NULL,
+               COALESCE(o.pid::pg_catalog.text, pg_catalog.concat(o.kind, o.xid))
         FROM zundo.stat_get_holds() o
              LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) o.pid
         UNION ALL
         -- who holds the lock that a rollback waits for, or waits for it in front of the rollback
         SELECT 'lock', COALESCE(p.gid, pg_catalog.concat_ws(' ', a.usename, a.application_name)),
                l.pid, pg_catalog.xid(o.xid), COALESCE(p.prepared, a.xact_start), o.relation,
-               pg_catalog.concat_ws(' ', l.mode, CASE WHEN NOT l.granted THEN '(waiting)' END)
+               pg_catalog.concat_ws(' ', l.mode, CASE WHEN NOT l.granted THEN '(waiting)' END),
+               COALESCE(l.pid::pg_catalog.text, p.gid)
         FROM zundo.stat_get_holds() o
              JOIN pg_catalog.pg_locks l ON l.relation OPERATOR(pg_catalog.=) o.relation
              JOIN pg_catalog.pg_database d ON d.oid OPERATOR(pg_catalog.=) l.database
@@ -309,8 +317,19 @@ CREATE VIEW zundo.stat_horizon AS
           AND l.locktype OPERATOR(pg_catalog.=) 'relation'
           AND l.mode OPERATOR(pg_catalog.=) 'AccessExclusiveLock'
           AND d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
-    ) h
-    WHERE xid IS NOT NULL
+    ) i WHERE xid IS NOT NULL)
+    SELECT kind, name, pid, xid, pg_catalog.age(xid) AS age, since,
+           relation::pg_catalog.regclass AS relation, mode,
+           -- without what is kept by another holder, other than the rollback that only waits for this one's lock
+           GREATEST(kept OPERATOR(pg_catalog.-) COALESCE((
+               SELECT pg_catalog.max(o.kept) FROM h o
+               WHERE o.holder OPERATOR(pg_catalog.<>) h.holder
+                 AND NOT (o.xid OPERATOR(pg_catalog.=) h.xid
+                          AND (o.kind OPERATOR(pg_catalog.=) 'rollback' AND h.kind OPERATOR(pg_catalog.=) 'lock'
+                               OR o.kind OPERATOR(pg_catalog.=) 'lock' AND h.kind OPERATOR(pg_catalog.=) 'rollback'))),
+               0), 0) AS bytes,
+           kept AS bytes_kept
+    FROM h
     ORDER BY pg_catalog.age(xid) DESC, kind;
 COMMENT ON VIEW zundo.stat_horizon IS
     'what prevents undo from being discarded; the first row holds back the most';
@@ -327,6 +346,8 @@ COMMENT ON COLUMN zundo.stat_horizon.age IS 'age of that transaction, in transac
 COMMENT ON COLUMN zundo.stat_horizon.since IS 'start of the transaction, if known';
 COMMENT ON COLUMN zundo.stat_horizon.relation IS 'table of a rollback or lock';
 COMMENT ON COLUMN zundo.stat_horizon.mode IS 'mode of a lock, and whether it is waited for';
+COMMENT ON COLUMN zundo.stat_horizon.bytes IS 'bytes of undo that would be discarded if only this one ended';
+COMMENT ON COLUMN zundo.stat_horizon.bytes_kept IS 'bytes of undo that this one and all younger ones keep';
 
 CREATE VIEW zundo.table_sizes AS
     SELECT n.nspname AS schema, c.relname AS name, am.amname AS am,

@@ -48,6 +48,7 @@
 #define DISCARD_PATIENCE_MS	5000
 
 PGDLLEXPORT Datum zundo_undo_bytes_in_use(PG_FUNCTION_ARGS);
+PGDLLEXPORT Datum zundo_stat_kept(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_undo(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_rollback(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_holds(PG_FUNCTION_ARGS);
@@ -57,6 +58,7 @@ PGDLLEXPORT Datum zundo_discard(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_purge(PG_FUNCTION_ARGS);
 
 PG_FUNCTION_INFO_V1(zundo_undo_bytes_in_use);
+PG_FUNCTION_INFO_V1(zundo_stat_kept);
 PG_FUNCTION_INFO_V1(zundo_stat_undo);
 PG_FUNCTION_INFO_V1(zundo_stat_rollback);
 PG_FUNCTION_INFO_V1(zundo_stat_holds);
@@ -197,6 +199,14 @@ zundo_undo_bytes_in_use(PG_FUNCTION_ARGS)
 {
 	zu_attach_database();
 	PG_RETURN_INT64((int64) zu_bytes_in_use());
+}
+
+/* zundo_stat_kept(xid): returns the bytes that a holder of xid keeps. */
+Datum
+zundo_stat_kept(PG_FUNCTION_ARGS)
+{
+	zu_attach_database();
+	PG_RETURN_INT64((int64) zu_bytes_kept(zxid_widen(PG_GETARG_TRANSACTIONID(0))));
 }
 
 /* zundo_stat_undo(): returns one row per log. */

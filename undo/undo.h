@@ -491,6 +491,12 @@ extern ZuLogState *zu_log_states(int *nlogs);
 extern uint64 zu_bytes_in_use(void);
 
 /*
+ * Returns how much of that would stay if `oldest` became xid. An estimate,
+ * which may be wrong by some pages for each log.
+ */
+extern uint64 zu_bytes_kept(ZXid xid);
+
+/*
  * An iterator over the records of a log in insertion order, from the discard
  * pointer to the insert pointer as of zu_scan_begin. It copies pages, and holds
  * no lock and no pin between calls.

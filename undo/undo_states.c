@@ -22,6 +22,18 @@ report_place(UndoPtr ptr)
 					  zuptr_byte(ptr) % BLCKSZ);
 }
 
+/* Returns the index of the extent that ptr lies in; n if none of the n does. */
+static int
+extent_of(const ZuExtent *extents, int n, UndoPtr ptr)
+{
+	int			i = 0;
+
+	while (i < n && (extents[i].extent != zuptr_extent(ptr) ||
+					 extents[i].generation != zuptr_generation(ptr)))
+		i++;
+	return i;
+}
+
 /*
  * Returns a scan of logno from ptr to end. If ptr's extent is not in the log
  * any more, the scan is at its end; with 'owned', nobody else discards, so this
@@ -33,11 +45,8 @@ begin(uint32 logno, UndoPtr ptr, UndoPtr end, bool owned)
 	ZuScan	   *scan = palloc(sizeof(ZuScan));
 	int			n;
 	ZuExtent   *extents = zu_collect_extents((int) logno, 0, &n);
-	int			i = 0;
+	int			i = extent_of(extents, n, ptr);
 
-	while (i < n && (extents[i].extent != zuptr_extent(ptr) ||
-					 extents[i].generation != zuptr_generation(ptr)))
-		i++;
 	if (owned && i == n)
 		report_place(ptr);
 	if (i > 0 && i < n)
@@ -286,6 +295,141 @@ zu_bytes_in_use(void)
 	for (int i = 0; i < zu_nlogs(); i++)
 		if (read_state(i, &one))
 			sum += one.bytes;
+	return sum;
+}
+
+/* ---- what transactions keep ---- */
+
+/* Copies a page of the log; false if the log has not written it. */
+static bool
+copy_page(const ZuExtent *extents, int page, char *copy)
+{
+	const ZuExtent *e = &extents[page / ZU_EXTENT_PAGES];
+	const ZuPageHeader *h = zu_page_header((Page) copy);
+
+	return zu_copy_page(e->extent, e->generation, page % ZU_EXTENT_PAGES, copy,
+						RBM_ZERO_ON_ERROR) &&
+		h->logno == e->logno && h->sequence == e->sequence;
+}
+
+/*
+ * Returns the first of the log's pages from 'from' to before 'to' that xid or
+ * a younger transaction has begun, 'to' if there is none: pages are numbered
+ * through the extents. Takes it that transactions lie in the log as they are
+ * numbered, as nearly all do.
+ */
+static int
+first_page(const ZuExtent *extents, int from, int to, ZXid xid)
+{
+	PGAlignedBlock copy;
+
+	while (from < to)
+	{
+		int			middle = from + (to - from) / 2;
+		int			page = middle;
+
+		CHECK_FOR_INTERRUPTS();
+		while (page < to && !copy_page(extents, page, copy.data))
+			page++;
+		if (page < to && zu_page_header((Page) copy.data)->topxid < xid)
+			from = page + 1;
+		else
+			to = middle;
+	}
+	return from;
+}
+
+/*
+ * Returns the byte of the page at which xid or a younger transaction begins;
+ * the end of its data if none does. An older one has begun the page. If the
+ * last record continues on the next page, it is of the transaction that has
+ * begun that one.
+ */
+static int
+first_byte(const ZuExtent *extents, int page, ZXid xid)
+{
+	PGAlignedBlock copy;
+	int			lower;
+	int			off;
+
+	if (!copy_page(extents, page, copy.data))
+		return BLCKSZ;
+	lower = ((PageHeader) copy.data)->pd_lower;
+	off = zu_page_header((Page) copy.data)->first_record;
+	if (off == 0)
+		return lower;
+	while (off < lower)
+	{
+		ZuRecord	rec;
+		Size		len = zur_peek_length(copy.data + off, lower - off);
+
+		if (len == 0 || len > lower - off || !zur_unpack(copy.data + off, len, &rec) ||
+			((rec.flags & ZUF_FIRST) && rec.topxid >= xid))
+			break;
+		off += (int) len;
+	}
+	return off;
+}
+
+/*
+ * Returns how much of a log, whose n extents these are, is of xid and younger
+ * transactions, or lies behind one of them.
+ */
+static uint64
+kept_of_log(const ZuLogState *s, const ZuExtent *extents, int n, ZXid xid)
+{
+	int			first = extent_of(extents, n, s->discard);
+	int			last = extent_of(extents, n, s->insert);
+	int			from;
+	int			page;
+	int			off;
+	const ZuExtent *e;
+	UndoPtr		at;
+	uint64		before;
+
+	if (first == n || last == n)
+		return 0;				/* discarded meanwhile */
+	from = first * ZU_EXTENT_PAGES + zuptr_byte(s->discard) / BLCKSZ;
+	page = first_page(extents, from,
+					  last * ZU_EXTENT_PAGES + Min(zuptr_byte(s->insert) / BLCKSZ + 1,
+												   ZU_EXTENT_PAGES), xid);
+	if (page == from)
+		return s->bytes;
+	page--;
+	off = first_byte(extents, page, xid);
+	e = &extents[page / ZU_EXTENT_PAGES];
+	at = zuptr_make(e->generation, e->extent, zu_byte_at(page % ZU_EXTENT_PAGES, off));
+	before = kept_bytes(extents[first].sequence, s->discard, e->sequence, at);
+	return s->bytes - Min(before, s->bytes);
+}
+
+/*
+ * zu_bytes_kept: See undo.h. Reads few pages: the headers tell which
+ * transaction has begun each.
+ */
+uint64
+zu_bytes_kept(ZXid xid)
+{
+	int			nstates;
+	ZuLogState *states = zu_log_states(&nstates);
+	int			n;
+	ZuExtent   *extents = zu_collect_extents(-1, 0, &n);
+	int			to = 0;
+	uint64		sum = 0;
+
+	/* both are ordered by the number of the log */
+	for (int i = 0; i < nstates; i++)
+	{
+		int			from = to;
+
+		while (from < n && extents[from].logno < states[i].logno)
+			from++;
+		for (to = from; to < n && extents[to].logno == states[i].logno;)
+			to++;
+		sum += kept_of_log(&states[i], extents + from, to - from, xid);
+	}
+	pfree(extents);
+	pfree(states);
 	return sum;
 }
 
