@@ -33,6 +33,11 @@
 /* 18 replaced pg_attribute_noreturn() by a prefix. */
 #define zc_noreturn __attribute__((noreturn))
 
+/* 16 renamed pgstat_fetch_stat_local_beentry. */
+#if PG_VERSION_NUM < 160000
+#define pgstat_get_local_beentry_by_index(i) pgstat_fetch_stat_local_beentry(i)
+#endif
+
 /* 16 renamed RelFileNode and its members to RelFileLocator. */
 #if PG_VERSION_NUM < 160000
 #include "storage/relfilenode.h"

@@ -21,6 +21,7 @@ int			zundo_undo_full_timeout = 60000;
 char	   *zundo_undo_full_exempt = NULL;
 int			zundo_log_undo_size = 1024;
 int			zundo_log_undo_age = 3600;
+int			zundo_log_disk_free = 10;
 bool		zundo_drop_rows_with_extension = false;
 bool		zundo_allow_ctid_guard = false;
 int			zundo_key_queue = 8192;
@@ -244,6 +245,17 @@ define_full_gucs(void)
 							3600, -1, INT_MAX,
 							PGC_SIGHUP,
 							GUC_UNIT_S,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("zundo.log_disk_free",
+							"Sets the percentage of free space below which a message is logged, on "
+							"the disk of an undo log.",
+							"The message is repeated each time the value has halved. -1 disables "
+							"it.",
+							&zundo_log_disk_free,
+							10, -1, 100,
+							PGC_SIGHUP,
+							0,
 							NULL, NULL, NULL);
 }
 

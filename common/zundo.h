@@ -136,6 +136,7 @@ extern int	zundo_undo_full_timeout;	/* ms, 0 = none */
 extern char *zundo_undo_full_exempt;	/* names of roles, or ZUNDO_SUPERUSERS */
 extern int	zundo_log_undo_size;	/* MB, -1 = never */
 extern int	zundo_log_undo_age; /* s, -1 = never */
+extern int	zundo_log_disk_free;	/* percent, -1 = never */
 extern bool zundo_drop_rows_with_extension;
 extern bool zundo_allow_ctid_guard; /* GUARD-3 (guard/zctid.c) */
 extern int	zundo_key_queue;	/* kB, 0 = none (zbtree/queue.c) */

@@ -280,12 +280,15 @@ typedef struct ZWatch
 	TimestampTz since;			/* ... and since when it has been that */
 	uint64		size_told;		/* MB that were logged last, 0 = none */
 	uint64		age_told;		/* seconds that were logged last, 0 = none */
+	int			disk_told;		/* percentage that was logged last + 1, 0 =
+								 * none */
 } ZWatch;
 
 /*
  * zwatch_look: logs a line if the undo that is kept has reached
  * zundo.log_undo_size or has been kept for zundo.log_undo_age, and again when
- * either has doubled. bytes: how much is kept. In a transaction.
+ * either has doubled, or if less of the disk is free than zundo.log_disk_free,
+ * and again when that has halved. bytes: how much is kept. In a transaction.
  */
 extern void zwatch_look(ZWatch *watch, uint64 bytes);
 

@@ -1,5 +1,6 @@
 /*
- * discard/watch.c - lines in the server's log when undo grows large or old.
+ * discard/watch.c - lines in the server's log when undo grows large or old, or
+ * its disk gets full.
  *
  * Called by an undo worker in each of its cycles, in the cycle's transaction.
  * Each worker remembers in its ZWatch what it has logged; a new worker begins
@@ -7,7 +8,10 @@
  */
 #include "postgres.h"
 
+#include <sys/statvfs.h>
+
 #include "commands/dbcommands.h"
+#include "common/relpath.h"
 #include "miscadmin.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
@@ -35,6 +39,22 @@ is_news(uint64 value, int64 setting, uint64 *told)
 }
 
 /*
+ * Returns sentences about the transaction, snapshot or slot that keeps the most
+ * undo.
+ */
+static char *
+describe_pin(void)
+{
+	ZXid		xid;
+	char	   *who = zu_describe_pin(&xid);
+
+	if (xid == InvalidZXid)
+		return who;
+	return psprintf("%s It keeps %llu kB.", who,
+					(unsigned long long) zu_bytes_kept(xid) / 1024);
+}
+
+/*
  * Returns a sentence about what keeps undo: what held `oldest` back in the
  * last pass, otherwise a transaction, a snapshot or a slot.
  */
@@ -45,7 +65,7 @@ describe_keeper(void)
 	char	   *table = NULL;
 
 	if (zu_holds(holds) == 0 || holds[0].xid > zu_oldest())
-		return zu_describe_pin();
+		return describe_pin();
 	switch (holds[0].kind)
 	{
 		case ZU_HOLD_ROLLBACK:
@@ -59,7 +79,7 @@ describe_keeper(void)
 							", which %s table \"%s\", prevents undo from being discarded.%s%s",
 							(uint64) holds[0].xid,
 							holds[0].failed ? "has failed in" : "waits for a lock on", table,
-							holds[0].failed ? "" : " ", holds[0].failed ? "" : zu_describe_pin());
+							holds[0].failed ? "" : " ", holds[0].failed ? "" : describe_pin());
 		case ZU_HOLD_LOCKS:
 			return pstrdup("Row locks of transactions in progress prevent undo from being "
 						   "discarded.");
@@ -67,7 +87,35 @@ describe_keeper(void)
 			return psprintf("Damage in undo log %u prevents undo from being discarded.",
 							holds[0].logno);
 	}
-	return zu_describe_pin();
+	return describe_pin();
+}
+
+/*
+ * Logs how much space the disk of the undo log has left, if that is less than
+ * zundo.log_disk_free and, if a value was logged before, at most half of it.
+ */
+static void
+look_at_disk(ZWatch *watch)
+{
+	RelFileLocator locator = zu_relation_locator();
+	struct statvfs disk;
+	int			percent;
+
+	if (zundo_log_disk_free < 0 ||
+		statvfs(GetDatabasePath(locator.dbOid, locator.spcOid), &disk) != 0 || disk.f_blocks == 0)
+		return;
+	percent = (int) ((uint64) disk.f_bavail * 100 / disk.f_blocks);
+	if (percent >= zundo_log_disk_free)
+		watch->disk_told = 0;
+	else if (watch->disk_told == 0 || percent + 1 <= watch->disk_told / 2)
+	{
+		watch->disk_told = percent + 1;
+		ereport(LOG,
+				(errmsg("disk of the undo log of database \"%s\" has %d%% of its space left",
+						get_database_name(MyDatabaseId), percent),
+				 errdetail("%s", describe_keeper()),
+				 errhint(WHERE_TO_LOOK)));
+	}
 }
 
 /*
@@ -94,6 +142,7 @@ zwatch_look(ZWatch *watch, uint64 bytes)
 						get_database_name(MyDatabaseId)), errdetail("%s", describe_keeper()),
 				 errhint(WHERE_TO_LOOK)));
 	seconds = (uint64) (now - watch->since) / USECS_PER_SEC;
+	look_at_disk(watch);
 	if (bytes > 0 && is_news(seconds, zundo_log_undo_age, &watch->age_told))
 		ereport(LOG,
 				(errmsg("undo has been kept in database \"%s\" for %llu s",

@@ -15,6 +15,7 @@ zundo.undo_full_timeout = '1500ms'
 zundo.undo_compression = 'none'
 zundo.log_undo_size = '3MB'
 zundo.log_undo_age = '1s'
+zundo.log_disk_free = 100
 C
 $node->safe_psql('postgres', <<'S');
 CREATE EXTENSION zundo;
@@ -81,8 +82,10 @@ is(($node->psql('postgres', 'UPDATE theirs SET n = n + 1'))[2], '', 'but for sup
 $node->wait_for_log(qr/LOG:  \d+ MB of undo are kept in database "postgres"/, $log);
 $node->wait_for_log(qr/LOG:  undo has been kept in database "postgres" for \d+ s/, $log);
 my $lines = substr(slurp_file($node->logfile), $log);
-my ($size) = $lines =~ /LOG:  (\d+) MB of undo are kept in database "postgres"\n[^\n]*DETAIL:  Process $kept->{pid} prevents undo from being discarded with a snapshot with xmin \d+\.\n[^\n]*HINT:  See zundo\.stat_horizon/;
+my ($size, $by_it) = $lines =~ /LOG:  (\d+) MB of undo are kept in database "postgres"\n[^\n]*DETAIL:  Process $kept->{pid} prevents undo from being discarded with a snapshot with xmin \d+\. Its role is "\Q$superuser\E", its application "044_undo_guard\.pl"\. It keeps (\d+) kB\.\n[^\n]*HINT:  See zundo\.stat_horizon/;
 ok(defined $size && $size >= 3, 'the line about size names what keeps undo');
+cmp_ok($by_it, '>', 0.7 * 1024 * $size, 'and how much that is');
+like(slurp_file($node->logfile), qr/LOG:  disk of the undo log of database "postgres" has \d+% of its space left\n/, 'a line about the disk');
 my ($age) = $lines =~ /LOG:  undo has been kept in database "postgres" for (\d+) s\n[^\n]*DETAIL:  Process $kept->{pid} prevents undo from being discarded/;
 ok(defined $age && $age >= 1, 'the line about age names what keeps undo');
 $node->wait_for_log(qr/kept in database "postgres" for \d+ s.*kept in database "postgres" for \d+ s/s, $log);

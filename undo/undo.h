@@ -729,11 +729,13 @@ extern void zu_worker_detach(void);
 extern uint64 zu_purge(void);
 
 /*
- * Returns a palloc'd sentence that names the process, prepared transaction or
+ * Returns palloc'd sentences that name the process, prepared transaction or
  * replication slot which keeps the most undo of this database, this backend
- * excepted. In a transaction, no lock held.
+ * excepted, and sets *xid to the transaction from which on it does, or to
+ * InvalidZXid. For the server's log, since they name the role and the
+ * application, too. In a transaction, no lock held.
  */
-extern char *zu_describe_pin(void);
+extern char *zu_describe_pin(ZXid *xid);
 
 /*
  * zu_hold: for readers of versions that only the snapshots of other sessions

@@ -49,6 +49,7 @@
 #include "storage/procarray.h"
 #include "storage/shmem.h"
 #include "utils/acl.h"
+#include "utils/backend_status.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -604,19 +605,42 @@ zu_name_pin(const ZuPin *pin)
 	return psprintf("Prepared transaction %u prevents undo from being discarded.", pin->xid);
 }
 
+/* Returns the application name of process pid, "" if it has none. */
+static char *
+application_of(int pid)
+{
+	int			n = pgstat_fetch_stat_numbackends();
+
+	for (int i = 1; i <= n; i++)
+	{
+		LocalPgBackendStatus *local = pgstat_get_local_beentry_by_index(i);
+
+		if (local != NULL && local->backendStatus.st_procpid == pid &&
+			local->backendStatus.st_appname != NULL)
+			return local->backendStatus.st_appname;
+	}
+	return "";
+}
+
 /*
  * zu_describe_pin: See undo.h. Names the same pin that a writer waits for at
  * zundo.undo_limit.
  */
 char *
-zu_describe_pin(void)
+zu_describe_pin(ZXid *xid)
 {
 	TransactionId own;
 	ZuPin		pin = zu_find_pin(&own);
+	char	   *role;
 
+	*xid = pin.kind == ZU_PIN_NONE ? InvalidZXid : zxid_widen(pin.xid);
 	if (pin.kind == ZU_PIN_NONE)
 		return pstrdup("No transaction or snapshot prevents undo from being discarded.");
-	return zu_name_pin(&pin);
+	role = OidIsValid(pin.role) ? GetUserNameFromId(pin.role, true) : NULL;
+	if (pin.pid == 0 || role == NULL)
+		return zu_name_pin(&pin);
+	return psprintf("%s Its role is \"%s\", its application \"%s\".",
+					zu_name_pin(&pin), role, application_of(pin.pid));
 }
 
 /* ---- processes that wait ---- */
