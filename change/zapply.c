@@ -241,6 +241,40 @@ set_saved(Page page, const ZChange *change)
 		trailer->debt = 0;
 }
 
+int
+zchange_rows_on_page(Page page, const ZPruneItem *items, int n, char *payload)
+{
+	char	   *p = payload;
+
+	for (int i = 0; i < n; i++)
+	{
+		OffsetNumber off = items[i].offset;
+		ItemId		lp;
+		int			len;
+
+		if (off > PageGetMaxOffsetNumber(page) || !zpage_item_ok(page, off))
+			return 0;
+		lp = PageGetItemId(page, off);
+		len = ItemIdIsNormal(lp) ? zpage_row_length(page, lp) : 0;
+		if (len < ZTUPLE_HEADER_SIZE || p - payload + ZUR_ROW_HEAD + len >= BLCKSZ)
+			return 0;
+		p = zur_put_row(p, off, zpage_row(page, lp), len);
+	}
+	*p++ = ZUR_ROWS_END;
+	return p - payload;
+}
+
+bool
+zchange_take_rows(ZChange *change, ZChangeWork *work, Page page)
+{
+	ZuRecord   *rec = &change->rec[0];
+
+	if (zchange_rows_on_page(page, change->prune, change->nprune, work->bytes) != rec->payload_len)
+		return false;
+	zur_pack(rec, work->packed);
+	return true;
+}
+
 /*
  * Puts the new row of a MOVE on its page, whose slot has been set, and the
  * locks that move along in the page's common lock slot.

@@ -63,8 +63,9 @@ typedef struct ZChange
 								 * type and place */
 	bool		converted;		/* LOCK: inline locks become records; no row
 								 * changes */
-	bool		compact;		/* DELETE, MOVE on one page: the WAL record
-								 * has the fields of the undo records */
+	bool		compact;		/* DELETE, MOVE on one page, IMAGE of rows:
+								 * the WAL record has the fields of the undo
+								 * records */
 	bool		prunes;			/* compact MOVE: prunes its page before
 								 * anything else, by 'prune' */
 	bool		clear_locks;	/* UPDATE: the row loses its lock hint */
@@ -102,7 +103,8 @@ typedef struct ZChange
 	uint32		delta_length;
 	const ZPruneItem *prune;	/* with 'prunes': the nprune items, in the
 								 * order of their offsets. With none of them,
-								 * the rows of the page are moved together */
+								 * the rows of the page are moved together.
+								 * Compact IMAGE: those of the saved rows */
 	int			nprune;
 	const char *undo;			/* the packed undo records; set by the
 								 * decoder. DML leaves it NULL */
@@ -115,6 +117,16 @@ typedef struct ZChange
 	ZuRecord	rec[ZU_MAX_RECORDS];
 	ZuOp		op;				/* where the records lie in the undo log */
 } ZChange;
+
+/* Memory for what the decoder builds. */
+typedef struct ZChangeWork
+{
+	ZPruneItem	prune[ZHEAP_MAX_OFFSET];	/* ZChange.prune */
+	char		bytes[ZUR_MAX_LENGTH];	/* the new row, or the payload of the
+										 * first undo record */
+	char		packed[ZUR_MAX_LENGTH + 64];	/* compact records: the packed
+												 * undo records */
+} ZChangeWork;
 
 /*
  * Value of prev for a record that is pushed on the one before it in the same
@@ -194,6 +206,16 @@ extern void zchange_apply(const ZChange *change);
 extern bool zchange_form_row(ZChange *change, char *row);
 
 /*
+ * zchange_rows_on_page: forms in payload (BLCKSZ bytes) the payload of a ROWS
+ * record of the rows that the items name. Returns its length, or 0 if one of
+ * them is not on the page. zchange_take_rows: completes a decoded compact
+ * IMAGE, whose rows are on the page, with them. Returns false if they do not
+ * fit its length. Without it the undo record says that they are not there.
+ */
+extern int	zchange_rows_on_page(Page page, const ZPruneItem *items, int n, char *payload);
+extern bool zchange_take_rows(ZChange *change, ZChangeWork *work, Page page);
+
+/*
  * zapply_inline_lock: grows the inline slots to lock->grow_to if that is not 0,
  * adds the lock to its slot, which xid owns or, if lock->fresh is set, gets,
  * and sets the row's lock hint. With lock->tag gives the row the slot's tag and
@@ -235,16 +257,6 @@ typedef struct ZChangeWal
 	char		prune[ZCHANGE_PRUNE_MAX];
 	char		records[ZU_MAX_RECORDS * ZUR_MAX_LENGTH];
 } ZChangeWal;
-
-/* Memory for what the decoder builds. */
-typedef struct ZChangeWork
-{
-	ZPruneItem	prune[ZHEAP_MAX_OFFSET];	/* by which a MOVE prunes its page */
-	char		bytes[ZUR_MAX_LENGTH];	/* the new row, or the payload of the
-										 * first undo record */
-	char		packed[ZUR_MAX_LENGTH + 64];	/* compact records: the packed
-												 * undo records */
-} ZChangeWork;
 
 /*
  * zchange_encode: fills wal with the main data of the change's record. On entry

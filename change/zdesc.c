@@ -82,7 +82,7 @@ desc_change(StringInfo buf, XLogReaderState *record)
 		if (rec->type == ZUR_LOCK && rec->open)
 			appendStringInfoString(buf, ", open");
 		if (rec->type == ZUR_ROWS)
-			appendStringInfoString(buf, ", saved rows");
+			appendStringInfo(buf, ", saved rows%s", change.compact ? " of the page" : "");
 		if (rec->type == ZUR_LOCKS)
 			appendStringInfo(buf, ", locks %zu, youngest locker " UINT64_FORMAT,
 							 rec->payload_len / sizeof(ZLockEntry), rec->hold);

@@ -24,6 +24,7 @@
 #include "access/itup.h"
 #include "access/nbtree.h"
 #include "access/nbtxlog.h"
+#include "access/xlogrecovery.h"
 #include "access/xlogutils.h"
 #include "change/zchange.h"
 #include "change/zredo.h"
@@ -226,6 +227,28 @@ has_old_row(const ZChange *change)
 }
 
 /*
+ * Completes the undo record of an IMAGE of rows by the table page, if that has
+ * them: it is older than the record, or was restored from it. Otherwise the
+ * undo record says that they are gone (SAVED-5).
+ */
+static void
+take_rows(XLogReaderState *record, ZChange *change, ZChangeWork *work)
+{
+	ZChangePage *p = &change->page[0];
+	Page		page = p->page;
+
+	if (page == NULL && XLogRecBlockImageApply(record, 0))
+		page = BufferGetPage(p->buf);
+	if (page == NULL && !reachedConsistency)
+		return;
+	Assert(page != NULL || !BufferIsValid(p->buf) ||
+		   zpage_trailer(BufferGetPage(p->buf))->overflow == ZPAGE_LOST_OVERFLOW);	/* SAVED-5 */
+	if (page == NULL || !zchange_take_rows(change, work, page))
+		elog(WARNING, "zundo: the rows that WAL record %X/%X saves are not on block %u",
+			 LSN_FORMAT_ARGS(record->ReadRecPtr), change->rec[0].block);
+}
+
+/*
  * Replays a row change: locks all its pages, in the order of the lock
  * hierarchy, and changes those that are older than the record.
  */
@@ -241,6 +264,8 @@ redo_change(XLogReaderState *record)
 	if (!zchange_decode(record, &change, &work))
 		malformed(record);
 	nheld = lock_pages(record, &change, held);
+	if (change.opcode == ZWAL_IMAGE && change.compact)
+		take_rows(record, &change, &work);
 	if (!change.covered)
 		zu_redo_records(record, ZWAL_UNDO_BLOCK, &change.op, change.undo, &held[nheld]);
 	nheld += change.op.npages;	/* whose buffers zu_redo_records has added */

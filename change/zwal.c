@@ -35,6 +35,7 @@ special_fact(ZChange *change, uint8 opcode)
 			return &change->converted;
 		case ZWAL_DELETE:
 		case ZWAL_MOVE:
+		case ZWAL_IMAGE:
 			return &change->compact;
 		default:
 			return NULL;
@@ -544,7 +545,9 @@ prove_encoding(const ZChange *change, const ZChangeWal *wal)
 	}
 	for (int i = 0; i < 2; i++)
 		r.overflow[i] = BufferIsValid(change->page[i].overflow_buf);
-	ok = decode(&r, decoded, work);
+	ok = decode(&r, decoded, work) &&
+		(decoded->opcode != ZWAL_IMAGE || !decoded->compact ||
+		 zchange_take_rows(decoded, work, change->page[0].page));
 	Assert(ok);
 	compare_records(change, decoded);
 	Assert(same_slot(&decoded->page[0].slot, &change->page[0].slot));

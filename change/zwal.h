@@ -48,8 +48,8 @@
  *	these fields, flags included:
  *		v slot (0 = visible to all) | v offset
  *		v natts << 2 | external << 1 | nulls; the row after its header
- *	every INSERT and UPDATE, and a DELETE or MOVE with ZWD_SPECIAL ("compact":
- *	the undo records are built from these fields):
+ *	every INSERT and UPDATE, and a DELETE, MOVE or IMAGE with ZWD_SPECIAL
+ *	("compact": the undo records are built from these fields):
  *		v slot | v offset | v cid | v zigzag(relation number - relation OID)
  *		prev (ZWD_PREV; v generation, v extent, 3 bytes byte)
  *		6 topxid (ZWD_TOPXID) | u8 slots (ZWD_GROW) | v rows (ZWD_OPEN)
@@ -66,6 +66,9 @@
  *				delta in undo form, which turns the old row's bytes after its
  *				header into those of the new row; replay has the old one on
  *				block 0, if that is older than the record
+ *		IMAGE:	v length of the payload of the undo record, of type ROWS
+ *				items as with ZWD_PRUNE: the rows, which are on block 0 if that
+ *				is older than the record, or is restored by it (SAVED-5)
  *	others ("literal": the packed undo records as they are):
  *		v slot | u8 slots (ZWD_GROW) | v number of undo records
  *		v length of them | undo records
@@ -124,12 +127,12 @@
 /*
  * The meaning of this bit depends on the opcode, see special_fact() in zwal.c.
  * INSERT: the row's header names no slot; LOCK: inline locks became records,
- * and no row changes; DELETE, MOVE: the record is compact. Records of other
- * opcodes do not have it.
+ * and no row changes; DELETE, MOVE, IMAGE: the record is compact. Records of
+ * other opcodes do not have it.
  */
 #define ZWD_SPECIAL		0x80
 
-/* Bits of the action in the items by which a compact MOVE prunes its page. */
+/* Bits of the action in the items of a compact MOVE or IMAGE. */
 #define ZWAL_PRUNE_ACTION	7
 
 /* In the length of a literal MOVE's new row. */

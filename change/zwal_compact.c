@@ -1,6 +1,7 @@
 /*
  * change/zwal_compact.c - row changes whose WAL record has the fields of the
- * undo record, not the record: INSERT, UPDATE, and most of DELETE and MOVE.
+ * undo record, not the record: INSERT, UPDATE, most of DELETE and MOVE, and
+ * IMAGE of rows.
  *
  * Each encoder is followed by its decoder. The layout is in change/zwal.h.
  */
@@ -255,7 +256,7 @@ get_delete(ZWalReader *r, ZChange *change)
 
 /* ---- MOVE ---- */
 
-/* Adds the items by which a MOVE prunes its page. */
+/* Adds the items by which a MOVE prunes its page, or an IMAGE saves rows. */
 static void
 put_prune(const ZChange *change, ZChangeWal *wal)
 {
@@ -296,7 +297,6 @@ get_prune(ZWalReader *r, ZChange *change, ZPruneItem *items)
 		items[i].offset = off;
 		items[i].action = word & ZWAL_PRUNE_ACTION;
 	}
-	change->prunes = true;
 	change->prune = items;
 	change->nprune = n;
 }
@@ -351,12 +351,46 @@ get_move(ZWalReader *r, ZChange *change, ZChangeWork *work)
 	change->shape = ZH_WITH_SLOT(zwal_header_of_shape(get_limited(r, ZH_NATTS_MASK << 2 | 3)),
 								 change->page[0].slot.slotno);
 	change->page[1].slot.slotno = change->page[0].slot.slotno;
-	if (r->flags & ZWD_PRUNE)
+	change->prunes = (r->flags & ZWD_PRUNE) != 0;
+	if (change->prunes)
 		get_prune(r, change, work->prune);
 	if (r->bad)
 		return;
 	change->delta = r->p;
 	change->delta_length = r->end - r->p;
+}
+
+/* ---- IMAGE of rows ---- */
+
+/* Appends what only an IMAGE of rows has: their length, and which they are. */
+static char *
+put_rows(char *p, const ZChange *change, ZChangeWal *wal)
+{
+	Assert(change->rec[0].type == ZUR_ROWS && (change->rec[0].xflags & ZUX_LZ4) == 0);
+	p = zvarint_put(p, change->rec[0].payload_len);
+	zwal_add_part(wal, wal->head, p - wal->head);
+	put_prune(change, wal);
+	return p;
+}
+
+/*
+ * Reads what put_rows wrote. The payload says that the rows are gone, until
+ * zchange_take_rows puts them there.
+ */
+static void
+get_rows(ZWalReader *r, ZChange *change, ZChangeWork *work)
+{
+	ZuRecord   *rec = &change->rec[0];
+
+	rec->type = ZUR_ROWS;
+	rec->payload = work->bytes;
+	rec->payload_len = get_limited(r, BLCKSZ);
+	get_prune(r, change, work->prune);
+	r->bad |= rec->payload_len == 0 || r->p != r->end;
+	if (r->bad)
+		return;
+	memset(work->bytes, 0, rec->payload_len - 1);
+	work->bytes[rec->payload_len - 1] = ZUR_ROWS_GONE;
 }
 
 /* ---- compact records ---- */
@@ -387,6 +421,8 @@ zwal_encode_compact(const ZChange *change, ZChangeWal *wal, char *p)
 		p = put_update(p, change, wal);
 	else if (wal->opcode == ZWAL_MOVE)
 		p = put_move(p, change, wal);
+	else if (wal->opcode == ZWAL_IMAGE)
+		p = put_rows(p, change, wal);
 	else
 		p = put_delete(p, change, wal);
 	Assert(p <= wal->head + sizeof(wal->head));
@@ -420,6 +456,8 @@ zwal_decode_compact(ZWalReader *r, ZChange *change, ZChangeWork *work)
 		get_update(r, change, work->bytes);
 	else if (r->opcode == ZWAL_MOVE)
 		get_move(r, change, work);
+	else if (r->opcode == ZWAL_IMAGE)
+		get_rows(r, change, work);
 	else
 		get_delete(r, change);
 	if (r->bad)

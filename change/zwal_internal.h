@@ -139,7 +139,8 @@ static inline bool
 is_compact(const ZChange *change, uint8 opcode)
 {
 	return opcode == ZWAL_INSERT || opcode == ZWAL_UPDATE ||
-		((opcode == ZWAL_DELETE || opcode == ZWAL_MOVE) && change->compact);
+		((opcode == ZWAL_DELETE || opcode == ZWAL_MOVE || opcode == ZWAL_IMAGE) &&
+		 change->compact);
 }
 
 /* ---- the two families of encodings ---- */

@@ -8,6 +8,7 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "dml/zdml_internal.h"
 #include "mvcc/zsaved.h"
 #include "storage/bufmgr.h"
@@ -96,41 +97,69 @@ zimage_maybe_save(const ZWriter *writer, Buffer buf, ZSlotPick *pick)
 }
 
 /*
- * zimage_save_rows: See zdml_internal.h. The rows of the page with their line
- * pointers are longer than what is saved of them, so one record takes all.
+ * Decides whether WAL has the payload of the ROWS record of the change. If not,
+ * replay takes the rows from the page (SAVED-5), and the payload is not
+ * compressed, as LZ4 may give other bytes there. So WAL has it if that makes
+ * it less than half as long, which is the least for WAL and undo together, and
+ * without page images, when the page may be newer. space has BLCKSZ bytes.
+ */
+static void
+choose_form(ZChange *change, char *space)
+{
+	ZuRecord   *rec = &change->rec[0];
+	const char *raw = rec->payload;
+	uint16		len = rec->payload_len;
+
+	zur_compress(rec, space, BLCKSZ);
+	if (!change->logged || rec->payload_len < len / 2 || !fullPageWrites)
+		return;
+	change->compact = true;
+	rec->payload = raw;
+	rec->payload_len = len;
+	rec->xflags &= ~ZUX_LZ4;
+}
+
+/*
+ * zimage_save_rows: See zdml_internal.h. The page with its header is longer
+ * than what is saved of it, so one record takes all rows.
  */
 bool
 zimage_save_rows(const ZWriter *writer, Buffer buf, const ZPrunePlan *plan)
 {
 	char		bytes[BLCKSZ];
 	char		compressed[BLCKSZ];
-	char	   *p = bytes;
+	ZPruneItem	stubs[ZHEAP_MAX_OFFSET];
+	int			n = 0;
 	Page		page = BufferGetPage(buf);
 	ZChange		change;
 	ZuRecord   *rec = &change.rec[0];
+	int			len;
 
-	StaticAssertStmt(ZSAVED_HEAD <= sizeof(ItemIdData), "a line pointer is as long");
+	StaticAssertStmt(ZUR_ROW_HEAD <= sizeof(ItemIdData), "a line pointer is as long");
 	Assert(zc_buffer_exclusive(buf));
 	for (int i = 0; i < plan->n; i++)
-	{
-		ItemId		lp = PageGetItemId(page, plan->items[i].offset);
-
 		if (plan->items[i].action == ZPRUNE_STUB)
-			p = zsaved_put(p, plan->items[i].offset, zpage_row(page, lp),
-						   zpage_row_length(page, lp));
-	}
-	if (p == bytes)
+			stubs[n++] = plan->items[i];
+	if (n == 0)
 		return true;
-	if (!zu_has_spare(ZUR_MAX_LENGTH - BLCKSZ + (p - bytes)))
+	len = zchange_rows_on_page(page, stubs, n, bytes);
+	Assert(len > 0);
+	if (!zu_has_spare(ZUR_MAX_LENGTH - BLCKSZ + len))
 		return false;
 	zwriter_change(writer, &change, ZWAL_IMAGE, 1);
 	zwriter_record(writer, rec, ZUR_ROWS, BufferGetBlockNumber(buf), 0,
 				   zpage_trailer(page)->saved);
 	rec->payload = bytes;
-	rec->payload_len = p - bytes;
-	zur_compress(rec, compressed, sizeof(compressed));
+	rec->payload_len = len;
 	change.page[0].buf = buf;
 	change.page[0].page = page;
+	change.page[0].slot.live_chain = rec->prev != InvalidUndoPtr;
+	choose_form(&change, compressed);
+	if (change.compact)
+	{
+		change.prune = stubs;
+		change.nprune = n;
+	}
 	zchange_do(&change, NULL);
 	ZUNDO_FAULT("rows-saved");
 	return true;

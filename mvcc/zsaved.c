@@ -8,11 +8,11 @@
  * trailer points to the newest one, and prev leads to the one before.
  *
  * Called by the other files of mvcc/, and where rows are saved. Reads undo as
- * zu_fetch does. Writes nothing.
+ * zu_fetch does. Writes nothing but a conflict for standbys (SAVED-5).
  *
  *	SAVED-1	The row of a stub whose author is not before `oldest` is in the
- *		first ROWS record down the list that names its offset, or a record
- *		above that one has been discarded. For each stub was made right after
+ *		first ROWS record down the list that names its offset, or that record
+ *		or one above it has been discarded. For each stub was made right after
  *		such a record (SAVED-3), and stays one until its author is before
  *		`oldest`, so no newer record names the offset. An image is never asked:
  *		one that has the row may have an older version of it.
@@ -29,9 +29,22 @@
  *		W's DISCARD record (UNDO-19) ends the queries with S first.
  *		The list of a page that becomes all-visible is given up: the page has
  *		no stub, and every snapshot sees its rows as they are (VMAP-1).
+ *	SAVED-5	A ROWS record that ends with ZUR_ROWS_GONE counts as discarded. WAL
+ *		has not the rows, which are on the table page until a later record
+ *		prunes it. Replay writes this byte, on the last undo page of the record
+ *		(which it makes anew if there are several), if the page
+ *		- is newer than the record, or missing. Then recovery is not consistent
+ *		  before it has come to the page's LSN, so all later snapshots see the
+ *		  deleters, whose commits are before the record. Standbys of this server
+ *		  may have older ones, for which they have the rows: a process that
+ *		  finds the byte ends these by a conflict with W (tell_standbys) before
+ *		  it leaves out the row.
+ *		- has lost a write. Snapshots that do not see a deleter get errors.
  */
 #include "postgres.h"
 
+#include "access/transam.h"
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "mvcc/zsaved.h"
 #include "utils/memutils.h"
@@ -45,7 +58,8 @@ typedef struct SavedRecord
 {
 	UndoPtr		ptr;			/* Invalid = none */
 	UndoPtr		prev;
-	Size		len;			/* of the payload, uncompressed; 0 = IMAGE */
+	Size		len;			/* of the rows, uncompressed; 0 = IMAGE */
+	bool		gone;			/* it has not all rows (SAVED-5) */
 	char	   *raw;			/* ZUR_MAX_LENGTH bytes */
 } SavedRecord;
 
@@ -74,21 +88,41 @@ keep_record(const ZuRecord *rec)
 
 	last->prev = rec->prev;
 	last->len = 0;
+	last->gone = false;
 	if (rec->type == ZUR_IMAGE)
 		return true;
 	if (rec->type != ZUR_ROWS)
 		return false;
 	raw = zur_raw_payload(rec, last->raw, ZUR_MAX_LENGTH, &last->len);
-	if (raw == NULL)
+	if (raw == NULL || last->len == 0)
 		return false;
 	if (raw != last->raw)
 		memcpy(last->raw, raw, last->len);
-	return true;
+	last->len--;
+	last->gone = last->raw[last->len] == ZUR_ROWS_GONE;
+	return last->gone || last->raw[last->len] == ZUR_ROWS_END;
 }
 
 /*
- * Reads the record at ptr into my.last. Returns false if it has been discarded.
- * Raises ERRCODE_DATA_CORRUPTED.
+ * Ends the queries of standbys that may need rows which xid has saved, and
+ * which are not there any more (SAVED-5), unless this backend has done so.
+ */
+static void
+tell_standbys(ZXid xid)
+{
+	static ZXid told = InvalidZXid;
+	TransactionId next = zxid_to_xid(xid);
+
+	if (xid <= told || RecoveryInProgress())
+		return;
+	TransactionIdAdvance(next);
+	zu_log_conflict(next);
+	told = xid;
+}
+
+/*
+ * Reads the record at ptr into my.last. Returns false if it has been discarded,
+ * or has not all rows (SAVED-5). Raises ERRCODE_DATA_CORRUPTED.
  */
 static bool
 read_saved(Relation rel, BlockNumber block, UndoPtr ptr)
@@ -107,6 +141,11 @@ read_saved(Relation rel, BlockNumber block, UndoPtr ptr)
 		return false;
 	if (!keep_record(&rec))
 		zvis_corrupt_chain(rel, block, ptr);
+	if (my.last.gone)
+	{
+		tell_standbys(rec.xid);
+		return false;
+	}
 	my.last.ptr = ptr;
 	return true;
 }
@@ -124,7 +163,7 @@ next_row(const char **at, OffsetNumber *off, int *len)
 	const char *end = my.last.raw + my.last.len;
 	uint16		head[2];		/* offset, length */
 
-	StaticAssertStmt(sizeof(head) == ZSAVED_HEAD, "head of a saved row");
+	StaticAssertStmt(sizeof(head) == ZUR_ROW_HEAD, "head of a saved row");
 	*at = p;
 	if (end - p < (int) sizeof(head))
 		return NULL;
@@ -194,7 +233,7 @@ zsaved_find(Relation rel, BlockNumber block, UndoPtr list, OffsetNumber off, cha
 		CHECK_FOR_INTERRUPTS();
 		if (my.next == InvalidUndoPtr)
 			return ZSAVED_MISSING;
-		if (!read_saved(rel, block, my.next))
+		if (!read_saved(rel, block, my.next))	/* SAVED-2, SAVED-5 */
 			return ZSAVED_DISCARDED;
 		if (!note_rows() || zsaved_in_circle(&my.path, my.next))
 			zvis_corrupt_chain(rel, block, my.next);
@@ -217,14 +256,4 @@ zsaved_take(Relation rel, BlockNumber block, UndoPtr list, OffsetNumber off, cha
 	if (result == ZSAVED_MISSING)
 		zvis_corrupt_chain(rel, block, list);	/* SAVED-1 */
 	return result == ZSAVED_FOUND;
-}
-
-char *
-zsaved_put(char *p, OffsetNumber off, const char *row, int len)
-{
-	uint16		head[2] = {off, (uint16) len};
-
-	memcpy(p, head, sizeof(head));
-	memcpy(p + sizeof(head), row, len);
-	return p + sizeof(head) + len;
 }

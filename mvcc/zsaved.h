@@ -29,13 +29,6 @@ extern bool zsaved_take(Relation rel, BlockNumber block, UndoPtr list, OffsetNum
 						char *row, int *len);
 
 /*
- * zsaved_put: appends the row at off, of len bytes, to the payload of a ROWS
- * record. Returns its end.
- */
-extern char *zsaved_put(char *p, OffsetNumber off, const char *row, int len);
-#define ZSAVED_HEAD 4			/* bytes that it puts before the row */
-
-/*
  * A walk down a list. zsaved_in_circle: notes that it has come to the record at
  * ptr; returns true, after twice as many records at the latest, if the list
  * leads back to itself: damage.

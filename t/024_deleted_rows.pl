@@ -27,7 +27,8 @@ sub clone
 	return $clone;
 }
 
-# Each combination of pages that were written before the crash: none, all, only tables, only undo.
+# Combinations of pages that were written before the crash: none, all, only tables, only
+# undo, tables and each second page of undo.
 for my $images (qw(on off))
 {
 	my $node = zundo_node("images_$images", <<"C");
@@ -68,7 +69,7 @@ C
 	$replayed->start;
 	is($replayed->safe_psql('postgres', $rows), $before, "images $images, no page written: the rows");
 	$replayed->stop('fast');
-	my %written = (all => [ @files, $undo ], tables => \@files, undo => [$undo]);
+	my %written = (all => [ @files, $undo ], tables => \@files, undo => [$undo], half => \@files);
 	for my $which (sort keys %written)
 	{
 		my $crashed = clone($node, "written_${which}_$images");
@@ -76,11 +77,21 @@ C
 		{
 			copy($replayed->data_dir . "/$file", $crashed->data_dir . "/$file") or die "$file: $!";
 		}
+		for (my $block = 1; $which eq 'half' && $block < (-s $replayed->data_dir . "/$undo") / 8192; $block += 2)
+		{
+			my $page = read_block($replayed->data_dir . "/$undo", $block);
+			# not meta and map pages
+			write_block($crashed->data_dir . "/$undo", $block, $page) unless substr($page, 32, 4) =~ /^[DM]NUZ/;
+		}
 		$crashed->start;
 		is($crashed->safe_psql('postgres', $rows), $before, "images $images, $which written: the rows");
 		sound($crashed, "images $images, $which written", @tables);
 		$crashed->safe_psql('postgres', join('', map { "UPDATE $_ SET n = n + 5 WHERE id % 5 = 0; DELETE FROM $_ WHERE id % 2 = 0;" } @tables) . 'SELECT zundo.discard()');
 		sound($crashed, "images $images, $which written, changed again", @tables);
+		my $changed = $crashed->safe_psql('postgres', $rows);
+		$crashed->safe_psql('postgres', join('', map { "CREATE INDEX ON $_ (pad) WHERE length(pad) < 1000; VACUUM FULL $_;" } @tables));
+		is($crashed->safe_psql('postgres', $rows), $changed, "images $images, $which written: rewritten");
+		sound($crashed, "images $images, $which written, rewritten", @tables);
 		no_crash($crashed);
 		$crashed->stop;
 	}
@@ -88,8 +99,8 @@ C
 }
 
 # full_page_writes was off until just now: the table page has no image in WAL, and is
-# newer on disk than the records of the deletions. The rows have gone from there, and were
-# saved before.
+# newer on disk than the records of the deletions. The rows have gone from there, and what
+# replay saves of them says so (SAVED-5).
 {
 	my $node = zundo_node('switched', <<'C', allows_streaming => 1);
 full_page_writes = off
@@ -98,7 +109,7 @@ max_prepared_transactions = 2
 checkpoint_timeout = 1h
 C
 	sql(q{CREATE EXTENSION zundo; CREATE EXTENSION pg_walinspect; CREATE TABLE other (id int) USING zheap;
-		CREATE TABLE t (id int, pad text) USING zheap; INSERT INTO t SELECT g, repeat('a', 300) FROM generate_series(1, 20) g;
+		CREATE TABLE t (id int, pad text) USING zheap; INSERT INTO t SELECT g, 'a' || (SELECT left(string_agg(md5(g || ' ' || i), ''), 299) FROM generate_series(1, 10) i) FROM generate_series(1, 20) g;
 		CREATE INDEX ON t (id); CREATE INDEX ON t USING zbtree (pad); ANALYZE t; INSERT INTO other VALUES (1); CHECKPOINT; DELETE FROM t WHERE id = 20});
 	my $start = sql('SELECT pg_current_wal_insert_lsn()');
 	sql(q{BEGIN; INSERT INTO other VALUES (2); PREPARE TRANSACTION 'kept'});
@@ -127,7 +138,11 @@ C
 	$node->start;
 	is(sql($state), $before, 'a newer table page');
 	cmp_ok(sql($saved), '>', 0, 'with saved rows');
+	$start = sql('SELECT pg_current_wal_insert_lsn()');
 	sound($node, 'a newer table page', 't');
+	sql("SELECT pg_logical_emit_message(true, 'test', 'flush')");
+	like(sql(qq{SELECT description FROM pg_get_wal_records_info('$start', pg_current_wal_flush_lsn()) WHERE record_type = 'UNDO_DISCARD'}),
+		qr/conflict [1-9]/, 'which are gone, so queries of standbys that may need them end');
 	like(sql('EXPLAIN SELECT * FROM t WHERE id < 2'), qr/rows=/, 'the planner looks for the least id');
 	my %counts;
 	for (1 .. 20)

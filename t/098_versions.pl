@@ -105,7 +105,7 @@ $node->start;
 for my $statement ('UPDATE z SET v = 0', 'SELECT sum(v) FROM z', 'INSERT INTO z VALUES (2000, 1)', 'SELECT * FROM zundo.repair_undo(false)',
 	'SELECT zundo.discard()', 'VACUUM z')
 {
-	like(error_of($statement), qr/55000: format of "zundo\.undo_log" is not supported by this version of zundo.*Found version 5 .*expected version 4/s,
+	like(error_of($statement), qr/55000: format of "zundo\.undo_log" is not supported by this version of zundo.*Found version 6 .*expected version 5/s,
 		"another format of the undo log: $statement");
 }
 is(sql('INSERT INTO h VALUES (1) RETURNING id'), '1', 'another format of the undo log: heap tables can be written');

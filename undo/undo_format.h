@@ -39,7 +39,7 @@
 #define ZU_META_BLOCK	0		/* the first twin's */
 #define ZU_META_MAGIC	0x5A554E44
 #define ZU_MAP_MAGIC	0x5A554E4D
-#define ZU_META_VERSION 4
+#define ZU_META_VERSION 5
 
 #define ZU_HEAD_BLOCKS	2		/* a meta and a map page, at both places */
 #define ZU_TWIN_DISTANCE (ZU_HEAD_BLOCKS + ZU_EXTENT_PAGES) /* of two twins */

@@ -3,7 +3,8 @@
  *
  * Owns the meta page and the map pages of zundo.undo_log: creation of the file,
  * allocation and freeing of extents. Called by undo_log.c, undo_overflow.c,
- * undo_purge.c and discard/; zu_log_conflict also by scan/ and vacuum/.
+ * undo_purge.c and discard/; zu_log_conflict also by mvcc/, scan/ and
+ * vacuum/.
  *
  * Locks: allocation and freeing hold the entry's alloc lock throughout; then
  * map page before meta page. Readers of map pages take only the page's share

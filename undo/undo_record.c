@@ -473,6 +473,17 @@ zur_compress(ZuRecord *rec, char *buf, Size bufsize)
 	rec->xflags |= ZUX_LZ4;
 }
 
+char *
+zur_put_row(char *p, OffsetNumber off, const char *row, int len)
+{
+	uint16		head[2] = {off, (uint16) len};
+
+	StaticAssertStmt(sizeof(head) == ZUR_ROW_HEAD, "head of a saved row");
+	memcpy(p, head, sizeof(head));
+	memcpy(p + sizeof(head), row, len);
+	return p + sizeof(head) + len;
+}
+
 /*
  * zur_raw_payload: See undo_record.h. Trusts neither the raw length nor the
  * compressed bytes.

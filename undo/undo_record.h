@@ -31,7 +31,7 @@
  *	             IMAGE        6 bytes committed xid (mvcc/README.md), the table
  *	                          page without its hole
  *	             ROWS         for each row 2 bytes offset, 2 bytes length, the
- *	                          row with its header
+ *	                          row with its header; then 1 byte ZUR_ROWS_*
  *
  * Of UPDATE, DELETE, MOVE, LOCKS, IMAGE and ROWS, what follows the fixed fields
  * of the part "by type" is the payload; with ZUX_LZ4, which LOCKS never has, it
@@ -269,6 +269,16 @@ extern bool zur_expand(const char *squeezed, int n, char *bytes, int len);
  * is set.
  */
 extern void zur_compress(ZuRecord *rec, char *buf, Size bufsize);
+
+/*
+ * Appends the row at off, of len bytes, to the payload of a ROWS record.
+ * Returns its end. After the last row comes the byte ZUR_ROWS_END.
+ */
+extern char *zur_put_row(char *p, OffsetNumber off, const char *row, int len);
+#define ZUR_ROW_HEAD	4		/* bytes that it puts before the row */
+
+#define ZUR_ROWS_END	1
+#define ZUR_ROWS_GONE	2		/* replay had no rows: SAVED-5 in mvcc/ */
 
 /*
  * Returns rec's payload uncompressed: rec->payload itself, or decompressed into

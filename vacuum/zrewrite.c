@@ -233,16 +233,17 @@ push_records(Relation rel, OldRecord *r, UndoPtr head, ZXid *xid)
 
 /*
  * Writes a ROWS record for the file relnumber, and puts it into the page's
- * list.
+ * list. bytes has space for the end of the payload after the len bytes.
  */
 static void
 push_saved(Relation rel, BlockNumber block, RelFileNumber relnumber, Page page,
-		   const char *bytes, int len)
+		   char *bytes, int len)
 {
 	ZPageTrailer *trailer = zpage_trailer(page);
 	ZuRecord	rec = {0};
 
-	Assert(len > 0 && len <= BLCKSZ);
+	Assert(len > 0 && len < BLCKSZ);
+	bytes[len++] = ZUR_ROWS_END;
 	rec.type = ZUR_ROWS;
 	rec.relnumber = relnumber;
 	rec.block = block;
@@ -333,12 +334,12 @@ save_stubs(Relation rel, BlockNumber block, RelFileNumber relnumber, Page page, 
 			lists[off] = NULL;	/* no snapshot needs it */
 		else
 		{
-			if (p - bytes + ZSAVED_HEAD + len > BLCKSZ)
+			if (p - bytes + ZUR_ROW_HEAD + len >= BLCKSZ)
 			{
 				push_saved(rel, block, relnumber, page, bytes, p - bytes);
 				p = bytes;
 			}
-			p = zsaved_put(p, off, row, len);
+			p = zur_put_row(p, off, row, len);
 		}
 		pfree(row);
 	}
