@@ -9,9 +9,14 @@ use ZundoTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-# Savepoints beyond the memory limit, released or rolled back, make an assertion of 18 fail
-# (reorderbuffer.c: final_lsn, or size).
-plan(skip_all => 'an assertion of the server fails from 18 on') if server_major() >= 18;
+# What is streamed avoids two faults of the server; heap tables alone show the first. When
+# a transaction is spilled amid a value, a savepoint whose changes have all been streamed
+# counts as spilled, without a final_lsn, which ReorderBufferRestoreCleanup asserts (seen on 17
+# and 18):
+# so a savepoint is rolled back, or is the last of its transaction. From 18 on another
+# assertion may fail once decoding finds that a transaction was aborted
+# (test/random/README.md): so nothing is rolled back there.
+my $rolls_back = server_major() < 18;
 my $node = zundo_node('documents', "logical_decoding_work_mem = 64kB\nmax_prepared_transactions = 4\nmax_replication_slots = 8\n", allows_streaming => 'logical');
 my $doc = q{CREATE FUNCTION doc(seed int, n int) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT left(string_agg(md5(seed || '.' || g), ''), n) FROM generate_series(1, n / 32 + 1) g $$};
 $node->safe_psql('postgres', 'CREATE DATABASE far');
@@ -53,7 +58,8 @@ my @transactions = (
 	['deletion', 'DELETE FROM T WHERE id IN (5, 6)', 'INSERT INTO T VALUES (5, 5, doc(5, 9000))'],
 	['one large value', 'UPDATE T SET v = doc(1, 300000) WHERE id = 1', 'UPDATE T SET n = 7 WHERE id = 1', 'DELETE FROM T WHERE id = 2'],
 	['savepoints', 'UPDATE T SET v = doc(2, 90000) WHERE id = 3', 'SAVEPOINT a', 'UPDATE T SET v = doc(3, 90000)', 'INSERT INTO T VALUES (50, 0, doc(50, 150000))', 'ROLLBACK TO a', 'UPDATE T SET n = -1, v = v || $$+$$ WHERE id < 6',
-		'SAVEPOINT b', 'DELETE FROM T WHERE id > 8', 'ROLLBACK TO b', 'INSERT INTO T VALUES (51, 0, doc(51, 80000))', 'SAVEPOINT c', 'UPDATE T SET n = 5 WHERE id > 7', 'RELEASE c'],
+		'SAVEPOINT b', 'DELETE FROM T WHERE id > 8', 'ROLLBACK TO b'],
+	['released savepoint', 'INSERT INTO T VALUES (51, 0, doc(51, 80000))', 'SAVEPOINT c', 'UPDATE T SET n = 5 WHERE id > 7', 'RELEASE c'],
 	['upserts', 'INSERT INTO T VALUES (1, 0, doc(9, 70000)), (60, 0, doc(60, 9000)) ON CONFLICT (id) DO UPDATE SET n = 9, w = excluded.v', 'INSERT INTO T VALUES (1, 0, doc(8, 70000)), (61, 0, doc(61, 9000)) ON CONFLICT DO NOTHING'],
 	['COPY', q{COPY T (id, n, v) FROM PROGRAM 'perl -e "print \$_, qq(\t0\t), chr(64 + \$_ % 50) x 30000, qq(\n) for 70 .. 79"'}],
 	['deletion of all but one', 'DELETE FROM T WHERE id > 1', 'UPDATE T SET n = 0']);
@@ -62,6 +68,7 @@ for my $table (qw(default full))
 	for (@transactions)
 	{
 		my ($what, @sql) = @$_;
+		next if !$rolls_back && grep { /ROLLBACK/ } @sql;
 		for my $am (qw(heap zheap))
 		{
 			sql('BEGIN;', (map { s/\bT\b/${table}_$am/gr . ';' } @sql), $what eq 'new values' ? "PREPARE TRANSACTION 'p'; COMMIT PREPARED 'p';" : 'COMMIT;');
@@ -71,13 +78,13 @@ for my $table (qw(default full))
 		cmp_ok(() = ($shown->{heap} // '') =~ /^table/mg, '>', 0, '... is shown');
 	}
 	# nothing is decoded of a transaction that is undone, nor of its values
-	sql("BEGIN; UPDATE ${table}_zheap SET v = doc(1, 90000); SAVEPOINT s; INSERT INTO ${table}_zheap VALUES (90, 0, doc(90, 90000)); RELEASE s; ROLLBACK");
+	sql("BEGIN; UPDATE ${table}_zheap SET v = doc(1, 90000); SAVEPOINT s; INSERT INTO ${table}_zheap VALUES (90, 0, doc(90, 90000)); RELEASE s; ROLLBACK") if $rolls_back;
 	is(scalar(keys %{ shown() }), 0, "$table: a transaction that is rolled back");
 }
 
 # Two transactions that are streamed side by side while they are in progress.
 my @writers = map { session($node) } 1 .. 2;
-my @change = map { [ split /;/, "BEGIN; INSERT INTO TABLE SELECT g * 2 + $_, 1, doc(g, 20000) FROM generate_series(1000, 1030) g; SAVEPOINT a; UPDATE TABLE SET v = doc(5, 30000) WHERE id > 1 AND id % 2 = $_; ROLLBACK TO a;"
+my @change = map { [ grep { $rolls_back || !/SAVEPOINT|ROLLBACK/ } split /;/, "BEGIN; INSERT INTO TABLE SELECT g * 2 + $_, 1, doc(g, 20000) FROM generate_series(1000, 1030) g; SAVEPOINT a; UPDATE TABLE SET v = doc(5, 30000) WHERE id > 1 AND id % 2 = $_; ROLLBACK TO a;"
 	  . " UPDATE TABLE SET n = 2 WHERE id > 1 AND id % 2 = $_; UPDATE TABLE SET v = reverse(v) WHERE id > 1 AND id % 4 = $_; DELETE FROM TABLE WHERE id > 1 AND id % 6 = $_; COMMIT" ] } 0, 1;
 for my $t (qw(default_heap default_zheap full_heap full_zheap))
 {
