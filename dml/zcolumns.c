@@ -354,9 +354,9 @@ look_at_triggers(Relation rel, ZIndexColumns *entry)
  * could not be found.
  */
 bool
-zcolumns_event(const ZIndexColumns *columns, bool index_change, bool foreign_change, bool own)
+zcolumns_event(const ZIndexColumns *columns, bool key_change, bool foreign_change, bool own)
 {
-	return columns->after_update || (columns->referenced && index_change) ||
+	return columns->after_update || (columns->referenced && key_change) ||
 		(columns->foreign != NULL && (foreign_change || own));
 }
 

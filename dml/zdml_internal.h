@@ -608,12 +608,12 @@ extern const ZIndexColumns *zindex_columns(Relation rel);
 
 /*
  * zcolumns_event: returns whether an AFTER UPDATE row trigger's event may be
- * queued for an update that changes columns of an index (index_change), changes
+ * queued for an update that may change a referenced key (key_change), changes
  * columns of foreign keys (foreign_change), or changes a row that our
  * transaction wrote (own). The server then asks for the old row, and must be
  * able to find it again later.
  */
-extern bool zcolumns_event(const ZIndexColumns *columns, bool index_change, bool foreign_change,
+extern bool zcolumns_event(const ZIndexColumns *columns, bool key_change, bool foreign_change,
 						   bool own);
 
 /*

@@ -136,7 +136,8 @@ compare_replacement(RowChange *u)
 	if ((!blocking && columns->key_blocks) || !zcolumns_differ(&row, columns->key))
 		u->mode = LockTupleNoKeyExclusive;
 	compare_indexes(u, &row, blocking);
-	new->event = zcolumns_event(columns, !new->in_place, zcolumns_differ(&row, columns->foreign),
+	new->event = zcolumns_event(columns, !new->in_place || u->mode == LockTupleExclusive,
+								zcolumns_differ(&row, columns->foreign),
 								zslots_may_be_ours(BufferGetPage(u->buf),
 												   zheader_get(u->oldrow))) ||
 		zcolumns_some_null(u->writer.rel, columns->foreign, new->values, new->values_len);
