@@ -722,12 +722,14 @@ typedef uint32 ZcOptions;
 #if PG_VERSION_NUM < 190000
 #define zc_beginscan(rel, snapshot) table_beginscan(rel, snapshot, 0, NULL)
 #define ZC_FETCH_FLAGS_PARAM
+#define ZC_FETCH_FLAGS_ARG
 #define zc_fetch_set_flags(fetch) ((void) 0)
 #define zc_fetch_flags(fetch) 0
 #define ZC_TELLS_READ_ONLY 0
 #else
 #define zc_beginscan(rel, snapshot) table_beginscan(rel, snapshot, 0, NULL, SO_NONE)
 #define ZC_FETCH_FLAGS_PARAM , uint32 flags
+#define ZC_FETCH_FLAGS_ARG , flags
 #define zc_fetch_set_flags(fetch) ((fetch)->flags = flags)
 #define zc_fetch_flags(fetch) ((fetch)->flags)
 #define ZC_TELLS_READ_ONLY 1

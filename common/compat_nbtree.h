@@ -40,6 +40,13 @@
  */
 #define ZC_ROWS_COMPARED_BY_ANY_BTREE (PG_VERSION_NUM >= 180000)
 
+/*
+ * Up to 17 only indexes of access method btree can be unique: ON CONFLICT on a
+ * table with another one (BuildSpeculativeIndexInfo), a foreign key to it, and
+ * a partitioned table raise errors. From 18 on the access method is asked.
+ */
+#define ZC_UNIQUE_BY_ANY_BTREE (PG_VERSION_NUM >= 180000)
+
 /* The longest entry of a leaf page. */
 #if PG_VERSION_NUM < 180000
 #define zc_bt_max_entry(page) BTMaxItemSize(page)

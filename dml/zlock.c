@@ -192,6 +192,8 @@ typedef struct LockSearch
 	const char *found;			/* the version that the caller has found the
 								 * row by (DML-15); else NULL */
 	uint32		found_length;
+	const ZVersion *conflict;	/* the version that a search for duplicates
+								 * has found (DML-16); else NULL */
 	/* state */
 	ItemPointerData tid;
 	Snapshot	snapshot;		/* Invalid once a newer version is being
@@ -508,17 +510,23 @@ not_locked(LockSearch *search, const ZRowWish *wish, TM_Result result, const ZRo
 }
 
 /*
- * Notes the version in the slot if the caller has found the row by its columns
- * (DML-15): an apply worker has, which is in no query and asks for nothing but
- * that version.
+ * Notes the version that the caller has found. ON CONFLICT, and an apply worker
+ * that reports a conflict, whose slot is empty, have found the row by its key
+ * (DML-16); an apply worker that is to change a row, by its columns, and has
+ * that version in the slot (DML-15). The workers are in no query and ask for
+ * nothing but that version.
  */
 static void
-note_found(LockSearch *search)
+note_found(LockSearch *search, Relation rel)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) search->slot;
+	bool		worker = zlevel_current()->estate == NULL && search->flags == 0;
+	const ZVersion *conflict = zlevel_conflict(rel, &search->tid);
 
-	if (likely(zlevel_current()->estate != NULL) || search->flags != 0 ||
-		search->mode == LockTupleKeyShare || !TTS_IS_ZHEAP(search->slot) ||
+	if (unlikely(conflict != NULL) &&
+		(worker ? TTS_EMPTY(search->slot) : zany_is_conflict_slot(search->slot)))
+		search->conflict = conflict;
+	if (likely(!worker) || search->mode == LockTupleKeyShare || !TTS_IS_ZHEAP(search->slot) ||
 		TTS_EMPTY(search->slot) || z->row == NULL ||
 		!ItemPointerEquals(&search->slot->tts_tid, &search->tid))
 		return;
@@ -528,17 +536,29 @@ note_found(LockSearch *search)
 
 /*
  * Returns whether the row is not the version that the caller has found any more
- * (DML-15). On entry the page is locked, and the row is live.
+ * (DML-15), or has got another key since (DML-16). columns are needed for the
+ * latter. On entry the page is locked; zrow_examine has returned TM_Ok.
  */
 static bool
-was_replaced(const LockSearch *search, Buffer buf)
+was_replaced(LockSearch *search, Relation rel, Buffer buf, const ZIndexColumns *columns)
 {
 	Page		page = BufferGetPage(buf);
 	ItemId		lp = PageGetItemId(page, ItemPointerGetOffsetNumber(&search->tid));
 
 	Assert(zc_buffer_exclusive(buf));
-	if (likely(search->found == NULL))
+	if (likely(search->found == NULL && search->conflict == NULL))
 		return false;
+	if (search->conflict != NULL)
+	{
+		const ZVersion *found = search->conflict;
+		ZUpdatedRow row = {rel, &search->tid, found->row, found->len};
+
+		if (!ItemIdIsNormal(lp))
+			return true;		/* being moved, beside a KEY SHARE lock */
+		row.new = zpage_row(page, lp);
+		row.newlen = zpage_row_length(page, lp);
+		return zcolumns_differ(&row, columns->keyed);
+	}
 	Assert(ItemIdIsNormal(lp));
 	return !ztuple_same_bytes(search->found, search->found_length,
 							  zpage_row(page, lp), zpage_row_length(page, lp));
@@ -568,11 +588,12 @@ lock_attempt(ZWriter *writer, LockSearch *search, bool *done)
 	ZRowWish	wish = {rel, buf, &tid, writer->cid, search->snapshot, search->mode};
 	ZRowState	state;
 	TM_Result	result;
+	const ZIndexColumns *columns = search->conflict != NULL ? zindex_columns(rel) : NULL;
 
 	*done = true;
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	result = zrow_examine(&wish, &state, search->tmfd);
-	if (result == TM_Ok && was_replaced(search, buf))
+	if (result == TM_Ok && was_replaced(search, rel, buf, columns))
 		result = report_replaced(search);
 	if (result != TM_Ok)
 		return not_locked(search, &wish, result, &state, done);
@@ -616,7 +637,7 @@ zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlo
 		search.snapshot = snapshot;
 	else
 		search.snapshot = InvalidSnapshot;
-	note_found(&search);
+	note_found(&search, rel);
 	tmfd->traversed = false;
 	do
 	{

@@ -66,6 +66,74 @@ zaccess_method_for_script(Node *command)
 	return level;
 }
 
+/*
+ * Returns the name of the access method of a table or index, or NULL if there
+ * is no such relation.
+ */
+static char *
+access_method_of(Oid reloid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(reloid));
+	char	   *am;
+
+	if (!HeapTupleIsValid(tuple))
+		return NULL;
+	am = get_am_name(((Form_pg_class) GETSTRUCT(tuple))->relam);
+	ReleaseSysCache(tuple);
+	return am;
+}
+
+/*
+ * Raises ERRCODE_FEATURE_NOT_SUPPORTED if the table to be changed to zheap
+ * belongs to an extension (HEAP-3). The script of an extension decides on its
+ * own tables; pg_upgrade repeats what was decided before.
+ */
+static void
+check_extension(Oid reloid)
+{
+	Oid			extension = InvalidOid;
+
+	if (OidIsValid(reloid) && !creating_extension && !IsBinaryUpgrade)
+		extension = getExtensionOfObject(RelationRelationId, reloid);
+	if (OidIsValid(extension))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("table \"%s\" of extension \"%s\" cannot be changed to access method "
+						"\"zheap\"",
+						get_rel_name(reloid), get_extension_name(extension)),
+				 errdetail("C code of the extension may write to the table with heap "
+						   "functions, which would corrupt it."),
+				 errhint("If the extension uses only SQL, remove the table from it with "
+						 "ALTER EXTENSION ... DROP TABLE before the change.")));
+}
+
+/*
+ * Raises ERRCODE_FEATURE_NOT_SUPPORTED if the index that is to become that of a
+ * constraint (USING INDEX) is a zbtree index.
+ */
+static void
+check_constraint(Oid reloid, const Constraint *constraint)
+{
+	Oid			index;
+	char	   *am;
+
+	if (constraint->indexname == NULL || !OidIsValid(reloid))
+		return;
+	index = get_relname_relid(constraint->indexname, get_rel_namespace(reloid));
+	am = access_method_of(index);
+	if (am != NULL && strcmp(am, "zbtree") == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("zbtree index \"%s\" cannot become the index of a constraint",
+						constraint->indexname),
+				 errdetail("A dump would not tell its access method."),
+				 errhint("Leave the unique index without a constraint: ON CONFLICT and foreign "
+						 "keys can use it. Or say ALTER TABLE ... ADD %s (...), which makes a "
+						 "btree "
+						 "index, and drop this one.",
+						 constraint->contype == CONSTR_PRIMARY ? "PRIMARY KEY" : "UNIQUE")));
+}
+
 /* zaccess_method_check: See heap_readers.h. */
 void
 zaccess_method_check(Node *command)
@@ -73,33 +141,18 @@ zaccess_method_check(Node *command)
 	AlterTableStmt *stmt = (AlterTableStmt *) command;
 	ListCell   *lc;
 
-	/*
-	 * an extension's script decides on its own tables; pg_upgrade repeats
-	 * what was decided before
-	 */
-	if (!IsA(command, AlterTableStmt) || creating_extension || IsBinaryUpgrade)
+	if (!IsA(command, AlterTableStmt))
 		return;
 	foreach(lc, stmt->cmds)
 	{
 		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
-		Oid			reloid;
-		Oid			extension;
 
-		if (cmd->subtype != AT_SetAccessMethod || !names_zheap(cmd->name))
-			continue;
-		reloid = RangeVarGetRelid(stmt->relation, NoLock, true);
-		extension = OidIsValid(reloid) ? getExtensionOfObject(RelationRelationId, reloid)
-			: InvalidOid;
-		if (OidIsValid(extension))
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("table \"%s\" of extension \"%s\" cannot be changed to access method "
-							"\"zheap\"",
-							get_rel_name(reloid), get_extension_name(extension)),
-					 errdetail("C code of the extension may write to the table with heap "
-							   "functions, which would corrupt it."),
-					 errhint("If the extension uses only SQL, remove the table from it with "
-							 "ALTER EXTENSION ... DROP TABLE before the change.")));
+		if (cmd->subtype == AT_SetAccessMethod && names_zheap(cmd->name))
+			check_extension(RangeVarGetRelid(stmt->relation, NoLock, true));
+		else if (cmd->subtype == AT_AddConstraint && cmd->def != NULL &&
+				 IsA(cmd->def, Constraint))
+			check_constraint(RangeVarGetRelid(stmt->relation, NoLock, true),
+							 castNode(Constraint, cmd->def));
 	}
 }
 
@@ -119,23 +172,6 @@ repacked_table(const RangeVar *name)
 		return InvalidOid;
 	oid = strtoul(name->relname + sizeof(prefix) - 1, &end, 10);
 	return *end == '\0' && oid <= OID_MAX ? (Oid) oid : InvalidOid;
-}
-
-/*
- * Returns the name of the table's access method, or NULL if there is no such
- * table.
- */
-static char *
-access_method_of(Oid reloid)
-{
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(reloid));
-	char	   *am;
-
-	if (!HeapTupleIsValid(tuple))
-		return NULL;
-	am = get_am_name(((Form_pg_class) GETSTRUCT(tuple))->relam);
-	ReleaseSysCache(tuple);
-	return am;
 }
 
 /*

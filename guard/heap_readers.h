@@ -61,7 +61,8 @@ extern void zcallers_check(Relation rel);
 
 /*
  * zaccess_method_check: raises an error if the command would make an
- * extension's table a zheap table (HEAP-3).
+ * extension's table a zheap table (HEAP-3), or a zbtree index the index of a
+ * constraint.
  *
  * zaccess_method_for_script: makes heap the default access method for the
  * script of an extension, if the command runs one (HEAP-2). Returns the

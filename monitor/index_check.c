@@ -29,6 +29,9 @@
  *	INDEX-6	An entry that is marked dead has the key of no version that a
  *			snapshot can need which is taken now. Older ones, to which the
  *			bound of the marks does not apply, may need it (MARK-1).
+ *	INDEX-8	A snapshot sees no two rows with the same key in a unique index
+ *			(ZBTREE-19). Not tested for a deferrable index, since our own
+ *			transaction may have such rows.
  *	E	The check of the page raised an error, whose message is the detail.
  *
  * Locks: AccessShareLock on table and index; share locks of a leaf page, then
@@ -36,6 +39,7 @@
  */
 #include "postgres.h"
 
+#include "access/tableam.h"
 #include "catalog/index.h"
 #include "catalog/pg_authid.h"
 #include "common/compat_nbtree.h"
@@ -49,6 +53,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "zbtree/zbtree.h"
 
 PGDLLEXPORT Datum zundo_check_index(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_index_entries(PG_FUNCTION_ARGS);
@@ -65,6 +70,9 @@ typedef struct IndexCheck
 	void		(*test) (struct IndexCheck *check); /* that check_safely runs */
 	IndexTuple	last;			/* last entry of the leaf pages read so far;
 								 * in outer */
+	bool		equal;			/* it has the key of the entry before it, */
+	bool		held;			/* and one of the entries with this key has a
+								 * row with the key (INDEX-8) */
 	BlockNumber next;			/* leaf page to the right, or P_NONE */
 	int64		pages;			/* leaf pages read */
 	int64		entries;
@@ -271,6 +279,64 @@ check_entry(IndexCheck *check, OffsetNumber off, IndexTuple entry, bool dead)
 }
 
 /*
+ * Returns whether a unique index allows one row only for two entries: their
+ * keys are equal, and have no null, unless nulls count as equal.
+ */
+static bool
+same_unique_key(Relation index, IndexTuple a, IndexTuple b)
+{
+	Datum		avalues[INDEX_MAX_KEYS];
+	Datum		bvalues[INDEX_MAX_KEYS];
+	bool		anull[INDEX_MAX_KEYS];
+	bool		bnull[INDEX_MAX_KEYS];
+
+	index_deform_tuple(a, RelationGetDescr(index), avalues, anull);
+	index_deform_tuple(b, RelationGetDescr(index), bvalues, bnull);
+	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
+		if (anull[i] && !index->rd_index->indnullsnotdistinct)
+			return false;
+	return zbtree_same_key(index, avalues, anull, bvalues, bnull);
+}
+
+/*
+ * Returns whether the row of the entry, as judge->latest sees it, has its key.
+ */
+static bool
+has_row_with_key(ZIndexJudge *judge, IndexTuple entry)
+{
+	bool		found = table_tuple_fetch_row_version(judge->table, &entry->t_tid, judge->latest,
+													  judge->slot) &&
+	zbtree_counts(judge->index, entry, judge->slot);
+
+	ExecClearTuple(judge->slot);
+	return found;
+}
+
+/*
+ * Checks that of the entries with one key only one has a row with that key
+ * (INDEX-8). before is the entry to the left.
+ */
+static void
+check_unique(IndexCheck *check, OffsetNumber off, IndexTuple entry, IndexTuple before)
+{
+	ZIndexJudge *judge = check->judge;
+	bool		equal = before != NULL && same_unique_key(judge->index, before, entry);
+
+	if (equal)
+	{
+		bool		held = check->equal ? check->held : has_row_with_key(judge, before);
+		bool		holds = has_row_with_key(judge, entry);
+
+		if (held && holds)
+			fault(check, "INDEX-8", off, "row (%u,%u) has the same key as another one",
+				  ItemPointerGetBlockNumberNoCheck(&entry->t_tid),
+				  ItemPointerGetOffsetNumberNoCheck(&entry->t_tid));
+		check->held = held || holds;
+	}
+	check->equal = equal;
+}
+
+/*
  * Copies the leaf page check->block and sets check->next to its right sibling.
  * Returns false if the page has no entries because it is being deleted. Raises
  * ERRCODE_INDEX_CORRUPTED if the page is no leaf page, or if more leaf pages
@@ -331,6 +397,9 @@ check_leaf(IndexCheck *check)
 		if (check_order(check, off, entry, before, high_key))
 		{
 			check_entry(check, off, entry, ItemIdIsDead(lp));
+			if (check->judge->index->rd_index->indisunique &&
+				check->judge->index->rd_index->indimmediate)
+				check_unique(check, off, entry, before);
 			before = entry;
 		}
 	}

@@ -11,9 +11,9 @@
  *			recheck of one row (EPQ).
  *	ANY-3	the version visible to the level's snapshot. For INSERT ... ON
  *			CONFLICT, which asks whether a repeatable snapshot sees the
- *			existing row, the newest committed or own one (ANY-3b). So for ON
- *			CONFLICT DO SELECT without a lock (19), whatever the snapshot: the
- *			version in conflict is wanted (ANY-3c).
+ *			existing row, the newest committed or own one (ANY-3b). For ON
+ *			CONFLICT DO SELECT without a lock (19), the version that the search
+ *			for duplicates has found (ANY-3c).
  *	ANY-4	the row of an own insertion at the bottom of the chain. If the row
  *			was inserted as visible to all (COPY FREEZE), into a file of our
  *			transaction, there is no record at the bottom (FROZEN-1 in dml/).
@@ -631,7 +631,12 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, boo
 	use = slot_use(estate, slot);
 	if (use == SLOT_CONFLICT)
 	{
-		fetch_newest(rel, buf, off, estate->es_snapshot, version);
+		const ZVersion *conflict = zlevel_conflict(rel, &tid);
+
+		if (conflict != NULL)
+			zversion_copy(version, conflict);
+		else
+			fetch_newest(rel, buf, off, estate->es_snapshot, version);
 		return;					/* ANY-3c */
 	}
 	if (use == SLOT_TRIGGER_OLD && fetch_kept_old(rel, buf, &tid, level, version))

@@ -48,6 +48,12 @@ static struct
 		ItemPointerData tid;
 		CommandId	cid;
 	}			found;			/* outside of any query (DML-15) */
+	struct
+	{
+		Oid			reloid;		/* InvalidOid: none */
+		ItemPointerData tid;
+		ZVersion	version;
+	}			conflict;		/* found with a Dirty snapshot (DML-16) */
 }			levels;
 
 /* zlevel_current: See zlevel.h. */
@@ -210,6 +216,7 @@ zlevel_forget_locked(Relation rel, const ItemPointerData *tid)
 		row->reloid = InvalidOid;	/* its memory is freed before the next row */
 	if (unlikely(zlevel_current()->estate == NULL))
 		levels.found.reloid = InvalidOid;
+	levels.conflict.reloid = InvalidOid;
 }
 
 /* zlevel_note_lock: See zlevel.h. */
@@ -260,6 +267,26 @@ zlevel_found_by(Relation rel, const ItemPointerData *tid, CommandId cid)
 		return cid;
 	Assert(levels.found.cid <= cid);
 	return levels.found.cid;
+}
+
+/* zlevel_note_conflict: See zlevel.h. */
+void
+zlevel_note_conflict(Relation rel, const ItemPointerData *tid, const ZVersion *version)
+{
+	levels.conflict.reloid = RelationGetRelid(rel);
+	levels.conflict.tid = *tid;
+	zversion_copy(&levels.conflict.version, version);
+}
+
+/* zlevel_conflict: See zlevel.h. */
+const ZVersion *
+zlevel_conflict(Relation rel, const ItemPointerData *tid)
+{
+	if (likely(levels.conflict.reloid != RelationGetRelid(rel)) ||
+		!ItemPointerEquals(&levels.conflict.tid, unconstify(ItemPointerData *, tid)))
+		return NULL;
+	levels.conflict.reloid = InvalidOid;
+	return &levels.conflict.version;
 }
 
 /*

@@ -10,6 +10,7 @@
 
 #include "common/zundo.h"
 #include "executor/execdesc.h"
+#include "mvcc/zvis.h"
 #include "undo/undo.h"
 #include "utils/rel.h"
 
@@ -142,8 +143,20 @@ extern const ZChangedRow *zlevel_changed(const ZLevel *level, Relation rel,
 										 const ItemPointerData *tid);
 
 /*
+ * zlevel_note_conflict: notes the version of the row at tid that an index fetch
+ * with a Dirty snapshot has found last.
+ *
+ * zlevel_conflict: returns that version if it is of the row at tid, and forgets
+ * it; else NULL. Valid until the next fetch with a Dirty snapshot.
+ */
+extern void zlevel_note_conflict(Relation rel, const ItemPointerData *tid,
+								 const ZVersion *version);
+extern const ZVersion *zlevel_conflict(Relation rel, const ItemPointerData *tid);
+
+/*
  * zlevel_at_xact_end: forgets the last change that was made outside of the
- * executor. Called after every end of a transaction. Raises no error.
+ * executor, and the last conflict. Called after every end of a transaction.
+ * Raises no error.
  */
 extern void zlevel_at_xact_end(void);
 

@@ -67,6 +67,16 @@ typedef struct ZVersion
 	char		buf[BLCKSZ];
 } ZVersion;
 
+/* zversion_copy: makes *to a copy of *from, which has been found. */
+static inline void
+zversion_copy(ZVersion *to, const ZVersion *from)
+{
+	Assert(from->found && from->len <= BLCKSZ);
+	memcpy(to, from, offsetof(ZVersion, buf));
+	memcpy(to->buf, from->row, from->len);
+	to->row = to->buf;
+}
+
 /*
  * zvis_fetch: fetches the version of (buf, off) that snapshot (MVCC, Self,
  * Dirty, NonVacuumable) sees. On entry and on return buf is pinned and not

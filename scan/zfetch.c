@@ -35,6 +35,7 @@
 #include "mvcc/zany.h"
 #include "mvcc/zhandle.h"
 #include "mvcc/zhistory.h"
+#include "mvcc/zlevel.h"
 #include "mvcc/zread.h"
 #include "mvcc/zvismap.h"
 #include "pgstat.h"
@@ -110,6 +111,8 @@ fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool
 	}
 	if (!version.found)
 		return walked;
+	if (!by_tid && snapshot->snapshot_type == SNAPSHOT_DIRTY)
+		zlevel_note_conflict(rel, tid, &version);
 	zversion_show(rel, &version, ItemPointerIsValid(&version.handle) ? &version.handle : tid, slot);
 	return FETCH_FOUND | walked;
 }
@@ -215,6 +218,12 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 		*call_again = fetch_beside_change(fetch, tid, snapshot, slot);
 		return *call_again;
 	}
+	if (unlikely(fetch->expect.inserting) && snapshot->snapshot_type == SNAPSHOT_DIRTY &&
+		ItemPointerEquals(tid, &fetch->expect.entry->t_tid))
+	{
+		*all_dead = false;
+		return false;			/* no row is its own duplicate (ZBTREE-19) */
+	}
 	if (fetch->expect.passed != NULL && fetch->expect.entry != NULL &&
 		zpassed_by(&fetch->expect, tid))
 	{
@@ -230,6 +239,8 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 	fetched = fetch_version(scan->rel, fetch->buf, tid, snapshot, false, slot, all_dead);
 	found = (fetched & FETCH_FOUND) != 0;
 	Assert(!found || all_dead == NULL || !*all_dead);
+	Assert(!fetch->expect.inserting || snapshot->snapshot_type == SNAPSHOT_DIRTY ||
+		   snapshot->snapshot_type == SNAPSHOT_SELF);
 	*call_again = found && snapshot->snapshot_type == SNAPSHOT_DIRTY &&
 		TransactionIdIsValid(snapshot->xmax);
 	if (unlikely(*call_again))

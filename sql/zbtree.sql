@@ -20,7 +20,7 @@ SELECT opcname FROM pg_opclass WHERE opcmethod = (SELECT oid FROM pg_am WHERE am
 SELECT count(*) FROM pg_opclass z WHERE opcmethod = (SELECT oid FROM pg_am WHERE amname = 'zbtree')
 	AND NOT EXISTS (SELECT FROM pg_opclass b WHERE b.opcmethod = (SELECT oid FROM pg_am WHERE amname = 'btree')
 		AND (b.opcname, b.opcnamespace, b.opcintype, b.opcdefault) = (z.opcname, z.opcnamespace, z.opcintype, z.opcdefault));
-SELECT amname, pg_indexam_has_property(oid, 'can_order') AS can_order, pg_indexam_has_property(oid, 'can_unique') AS can_unique,
+SELECT amname, pg_indexam_has_property(oid, 'can_order') AS can_order, pg_indexam_has_property(oid, 'can_unique') = (current_setting('server_version_num')::int >= 180000) AS can_unique,
 	pg_indexam_has_property(oid, 'can_multi_col') AS can_multi_col, pg_indexam_has_property(oid, 'can_exclude') AS can_exclude,
 	pg_indexam_has_property(oid, 'can_include') AS can_include FROM pg_am WHERE amname = 'zbtree';
 -- indexes of every kind
@@ -190,7 +190,6 @@ REFRESH MATERIALIZED VIEW mv;
 CREATE TABLE h (id int) USING heap;
 CREATE INDEX ON h USING zbtree (id);
 CREATE INDEX ON pg_class USING zbtree (relname);
-CREATE UNIQUE INDEX ON s USING zbtree (n);
 ALTER TABLE u SET ACCESS METHOD heap;
 CREATE INDEX ON s USING zbtree (n) WITH (nonsense = 1);
 CREATE TABLE ex (a int, b int, EXCLUDE USING zbtree (a WITH =)) USING zheap;

@@ -33,6 +33,11 @@ $old->safe_psql('postgres', qq{
 	UPDATE large SET v = repeat(md5(id || 'new'), 300) WHERE id <= 50;
 	BEGIN; DELETE FROM large; ROLLBACK;
 	BEGIN; UPDATE t SET n = 1; ROLLBACK});
+# unique, from 18 on, with entries of old keys, and a foreign key to it
+my $unique = server_major() >= 18;
+$old->safe_psql('postgres', q{CREATE TABLE keyed (id int, k int) USING zheap; CREATE UNIQUE INDEX keyed_k ON keyed USING zbtree (k); INSERT INTO keyed SELECT g, g FROM generate_series(1, 100) g;
+	CREATE TABLE referring (k int REFERENCES keyed (k) ON UPDATE CASCADE) USING zheap; INSERT INTO referring SELECT k FROM keyed WHERE k < 10;
+	UPDATE keyed SET k = k + 1000; UPDATE keyed SET k = k - 1000 WHERE id % 2 = 0; UPDATE keyed SET k = id + 1 WHERE id = 4}) if $unique;
 my $objects = q{SELECT (SELECT count(*) FROM pg_opclass c, am WHERE opcmethod = am.oid), (SELECT count(*) FROM pg_amop, am WHERE amopmethod = am.oid),
 	(SELECT count(*) FROM pg_amproc p JOIN pg_opfamily f ON f.oid = p.amprocfamily, am WHERE opfmethod = am.oid),
 	(SELECT count(*) FROM pg_depend WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e')};
@@ -75,6 +80,14 @@ like($new->safe_psql('postgres', qq{SET enable_seqscan = off; SET enable_bitmaps
 is($new->safe_psql('postgres', q{SELECT e.extname FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid WHERE d.deptype = 'e' AND d.objid = 'zundo'::regnamespace}),
 	'zundo', 'the schema is a part of the extension');
 is($new->safe_psql('postgres', q{SELECT has_table_privilege('watcher', 'zundo.stat_rollback', 'SELECT'), has_schema_privilege('watcher', 'zundo', 'USAGE')}), 't|t', 'with its privileges');
+if ($unique)
+{
+	my ($rc, $out, $err) = $new->psql('postgres', 'INSERT INTO keyed VALUES (0, 5)');
+	like($err, qr/duplicate key value violates unique constraint "keyed_k"/, 'the unique index is unique');
+	is($new->safe_psql('postgres', q{INSERT INTO keyed VALUES (0, 4); INSERT INTO keyed VALUES (0, 5) ON CONFLICT (k) DO UPDATE SET k = 77 RETURNING id; SELECT string_agg(k::text, ' ' ORDER BY k) FROM referring;
+		SELECT amname FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE c.relname = 'keyed_k'; SELECT count(*) FROM zundo.check_index('keyed_k')}),
+		"4\n2 6 8 77 1001 1003 1005 1007 1009\nzbtree\n0", 'the foreign key follows it');
+}
 SKIP:
 {
 	skip 'the server lacks citext of contrib', 1 if $type eq 'text';

@@ -38,7 +38,8 @@ zbtree_keys_stay(Relation index)
 {
 	Form_pg_index form = index->rd_index;
 
-	if (!zbtree_is(index) || !form->indisvalid || form->indisexclusion || form->indisunique)
+	if (!zbtree_is(index) || !form->indisvalid || form->indisexclusion ||
+		(form->indisunique && !form->indimmediate))
 		return false;
 	for (int i = 0; i < form->indnatts; i++)
 		if (form->indkey.values[i] <= 0)
@@ -217,14 +218,33 @@ note_stale(Relation index, const ZKeyChange *change, RowKey *oldkey, RowKey *new
 }
 
 /*
+ * Returns whether no other row may have this key in the index.
+ */
+static bool
+must_be_unique(Relation index, const RowKey *key)
+{
+	if (!index->rd_index->indisunique)
+		return false;
+	if (index->rd_index->indnullsnotdistinct)
+		return true;
+	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
+		if (key->isnull[i])
+			return false;
+	return true;
+}
+
+/*
  * Makes sure that the index has an entry with the key of the updated row.
- * Returns whether there was one. No page may be locked. Raises errors of
- * nbtree and of comparison functions.
+ * Returns whether there was one. In a unique index no other row may have the
+ * key; if the entry was there, another row may have got the key since our row
+ * lost it, so nbtree is asked to check without inserting (ZBTREE-20). No page
+ * may be locked. Raises errors of nbtree and of comparison functions.
  */
 static bool
 enter_key(Relation index, const ZKeyChange *change, RowKey *key)
 {
 	bool		found = false;
+	bool		unique = must_be_unique(index, key);
 
 	Assert(key->entered);
 	if (change->stale)
@@ -237,9 +257,10 @@ enter_key(Relation index, const ZKeyChange *change, RowKey *key)
 		if (found)
 			ZUNDO_FAULT("key-found");
 	}
-	if (!found)
+	if (!found || unique)
 		(void) index_insert(index, key->values, key->isnull, change->tid, change->table,
-							UNIQUE_CHECK_NO, true, NULL);
+							!unique ? UNIQUE_CHECK_NO : found ? UNIQUE_CHECK_EXISTING
+							: UNIQUE_CHECK_YES, true, NULL);
 	return found;
 }
 

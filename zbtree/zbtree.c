@@ -22,6 +22,7 @@
 #include "utils/rel.h"
 #include "utils/syscache.h"
 #include "zbtree/predicate.h"
+#include "zbtree/unique.h"
 #include "zbtree/zbtree_internal.h"
 
 PG_FUNCTION_INFO_V1(zbtree_handler);
@@ -124,7 +125,6 @@ build(Relation table, Relation index, struct IndexInfo *info)
 	check_collations(index);
 	check_equalimage(index);
 	Assert(am != BTREE_AM_OID);
-	Assert(!info->ii_Unique);
 	index->rd_rel->relam = BTREE_AM_OID;
 	PG_TRY();
 	{
@@ -141,22 +141,21 @@ build(Relation table, Relation index, struct IndexInfo *info)
 #ifdef USE_ASSERT_CHECKING
 
 /*
- * Calls btinsert, whose assertions compare the access method in the relcache
- * entry with btree.
+ * Calls zunique_insert. Assertions of nbtree compare the access method in the
+ * relcache entry with btree.
  */
 static bool
 insert_as_btree(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation table,
-				IndexUniqueCheck check, bool unchanged, struct IndexInfo *info)
+				IndexUniqueCheck check, bool unchanged)
 {
 	volatile bool result = false;
 	Oid			am = index->rd_rel->relam;
 
 	Assert(am != BTREE_AM_OID);
-	Assert(check == UNIQUE_CHECK_NO);
 	index->rd_rel->relam = BTREE_AM_OID;
 	PG_TRY();
 	{
-		result = btinsert(index, values, isnull, tid, table, check, unchanged, info);
+		result = zunique_insert(index, values, isnull, tid, table, check, unchanged);
 	}
 	PG_FINALLY();
 	{
@@ -167,7 +166,7 @@ insert_as_btree(Relation index, Datum *values, bool *isnull, ItemPointer tid, Re
 }
 
 #else
-#define insert_as_btree btinsert
+#define insert_as_btree zunique_insert
 #endif
 
 /*
@@ -180,7 +179,7 @@ insert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation ta
 	   IndexUniqueCheck check, bool unchanged, struct IndexInfo *info)
 {
 	(void) zpredicate_get(index);
-	return insert_as_btree(index, values, isnull, tid, table, check, unchanged, info);
+	return insert_as_btree(index, values, isnull, tid, table, check, unchanged);
 }
 
 #if ZC_PLANNER_KNOWS_BTREE_HEIGHT
@@ -229,12 +228,7 @@ zbtree_handler(PG_FUNCTION_ARGS)
 	am.amcostestimate = cost_estimate;
 #endif
 
-	/*
-	 * 15 and 17 accept unique indexes of btree only. The check of 18 and 19
-	 * asks the table by TID alone, which a stale entry has, too (README,
-	 * "Unique indexes").
-	 */
-	am.amcanunique = false;
+	am.amcanunique = ZC_UNIQUE_BY_ANY_BTREE;
 	zc_limit_index_am(&am);
 	PG_RETURN_POINTER(zc_index_am_result(&am));
 }

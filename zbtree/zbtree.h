@@ -19,7 +19,8 @@ typedef struct ZPassed ZPassed;
 /*
  * The first member of the state of an index fetch of a zheap table. A scan of a
  * zbtree index leaves here the entry in which it found the TID, so that the
- * fetch can compare keys (ZBTREE-4).
+ * fetch can compare keys (ZBTREE-4); an insertion into a unique one leaves the
+ * entry that it inserts (ZBTREE-19).
  */
 typedef struct ZExpectingFetch
 {
@@ -37,6 +38,8 @@ typedef struct ZExpectingFetch
 	ZNotedEntries noted;		/* entries for which that was so (marks.h) */
 	ZPassed    *passed;			/* rows that need not be fetched again; may be
 								 * NULL */
+	bool		inserting;		/* entry is being inserted, and each row with
+								 * its key is a duplicate */
 } ZExpectingFetch;
 
 /*
