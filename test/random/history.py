@@ -699,6 +699,7 @@ def prepare_database(options):
             cursor.execute("CREATE EXTENSION IF NOT EXISTS zundo")
         cursor.execute(HELPERS + WIDE_HELPERS + zbtree_side.HELPERS)
         options.version = conn.server_version // 10000
+        zbtree_side.allow_unique(options.version)
     conn.close()
 
 

@@ -474,6 +474,7 @@ def main():
             for statement in ([] if options.control else ["CREATE EXTENSION zundo"]) + list(helpers()):
                 cursor.execute(statement)
         options.version = conn.server_version // 10000
+        zbtree_side.allow_unique(options.version)
         conn.close()
         if options.replay:
             with open(options.replay, encoding="utf-8") as case:

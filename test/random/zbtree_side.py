@@ -3,7 +3,8 @@
 import re
 
 MODES = ("mixed", "always", "never")
-PLAIN = re.compile(r"\bCREATE INDEX((?: CONCURRENTLY)?(?: \w+)?) ON ([\w.]+) \(")
+CREATE = re.compile(r"\bCREATE (UNIQUE )?INDEX((?: CONCURRENTLY)?(?: \w+)?) ON ([\w.]+) \(")
+unique = False                          # whether zbtree indexes may be unique: set by allow_unique
 
 # Functions that run a query with one kind of scan alone, under the snapshot of the caller.
 WAYS = {
@@ -28,6 +29,12 @@ def chosen(mode, seed):
     return mode == "always" or (mode == "mixed" and seed % 2 == 1)
 
 
+def allow_unique(version):
+    """Makes unique indexes zbtree too, if this major version of the server can have them."""
+    global unique
+    unique = version >= 18
+
+
 def with_zbtree(sql):
     """Returns the statement with USING zbtree, if it is a CREATE INDEX for which zbtree can be used in place of btree."""
-    return PLAIN.sub(r"CREATE INDEX\1 ON \2 USING zbtree (", sql)
+    return CREATE.sub(lambda m: m[0] if m[1] and not unique else f"CREATE {m[1] or ''}INDEX{m[2]} ON {m[3]} USING zbtree (", sql)
