@@ -182,3 +182,24 @@ zchange_insert_covered(Buffer buf, const ZCoveredRow *new, const char *fault)
 		ZUNDO_FAULT(fault);
 	END_CRIT_SECTION();
 }
+
+/* zchange_delete_covered: See zchange.h. As zchange_insert_covered. */
+void
+zchange_delete_covered(const ZChange *change, const char *fault)
+{
+	const ZChangePage *p = &change->page[0];
+	XLogRecPtr	end;
+
+	Assert(CritSectionCount == 0);
+	Assert(change->covered && change->logged && change->rec[0].type == ZUR_DELETE);
+	Assert(!PageIsAllVisible(p->page)); /* VMAP-2 */
+
+	START_CRIT_SECTION();
+	zchange_apply(change);
+	MarkBufferDirty(p->buf);
+	end = zchange_log_covered_delete(change);
+	PageSetLSN(p->page, end);
+	if (fault != NULL)
+		ZUNDO_FAULT(fault);
+	END_CRIT_SECTION();
+}

@@ -57,10 +57,10 @@ typedef struct ZChange
 								 * changes */
 	bool		logged;			/* the table pages are WAL-logged */
 	bool		frozen;			/* INSERT: the row's header names no slot */
-	bool		covered;		/* INSERT: no record is pushed, the one at the
-								 * slot's head is the row's (RANGE-2), or the
-								 * row needs none (frozen); rec[0] has only
-								 * type and place */
+	bool		covered;		/* INSERT, DELETE: no record is pushed, the
+								 * one at the slot's head is the row's
+								 * (RANGE-2), or the row needs none (frozen);
+								 * rec[0] has only type, place and xflags */
 	bool		converted;		/* LOCK: inline locks become records; no row
 								 * changes */
 	bool		compact;		/* DELETE, MOVE on one page, IMAGE of rows:
@@ -190,6 +190,12 @@ typedef struct ZCoveredRow
 extern void zchange_insert_covered(Buffer buf, const ZCoveredRow *new, const char *fault);
 
 /*
+ * zchange_delete_covered: makes the change, a DELETE with 'covered', and logs
+ * it. On entry and return the page is exclusively locked.
+ */
+extern void zchange_delete_covered(const ZChange *change, const char *fault);
+
+/*
  * zchange_apply: makes the change on its table and overflow pages. Cannot fail:
  * everything was checked while the change was prepared or decoded. Called in
  * critical sections and by replay, with the pages exclusively locked. Leaves
@@ -278,10 +284,12 @@ extern void zchange_ensure_space(const ZChange *change);
 extern XLogRecPtr zchange_log(ZChange *change, const ZChangeWal *wal);
 
 /*
- * zchange_log_covered: inserts the record of zchange_insert_covered and returns
- * its end. Called in critical sections.
+ * zchange_log_covered, zchange_log_covered_delete: insert the record of
+ * zchange_insert_covered or zchange_delete_covered and return its end. Called
+ * in critical sections.
  */
 extern XLogRecPtr zchange_log_covered(Buffer buf, const ZCoveredRow *new);
+extern XLogRecPtr zchange_log_covered_delete(const ZChange *change);
 
 /*
  * zchange_logical_part: returns what the record, a row change or a MARK, has

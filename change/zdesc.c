@@ -77,7 +77,7 @@ desc_change(StringInfo buf, XLogReaderState *record)
 		appendStringInfo(buf, "%s off %u, cid %u, undo %X/%X, undo length %u",
 						 i == 0 ? "," : "; then", rec->offset, rec->cid,
 						 (uint32) (ptr >> 32), (uint32) ptr, rec->length);
-		if (rec->type == ZUR_INSERT && rec->nrows > 1)
+		if ((rec->type == ZUR_INSERT || rec->type == ZUR_DELETE) && rec->nrows > 1)
 			appendStringInfo(buf, rec->open ? ", open, rows %u" : ", rows %u", rec->nrows);
 		if (rec->type == ZUR_LOCK && rec->open)
 			appendStringInfoString(buf, ", open");

@@ -330,7 +330,7 @@ decode(ZWalReader *r, ZChange *change, ZChangeWork *work)
 	change->logged = (r->opcode != ZWAL_UNDO_ONLY);
 	for (int i = 0; i < 2; i++)
 		change->page[i].slot.in_overflow = r->overflow[i];
-	if (r->opcode == ZWAL_INSERT && r->nundo_pages == 0)
+	if ((r->opcode == ZWAL_INSERT || r->opcode == ZWAL_DELETE) && r->nundo_pages == 0)
 	{
 		zwal_decode_covered(r, change, work);
 		return !r->bad && is_possible(change);
@@ -372,7 +372,7 @@ zchange_decode(XLogReaderState *record, ZChange *change, ZChangeWork *work)
 		r.nundo_pages++;
 	if (r.nundo_pages > 0)
 		XLogRecGetBlockTag(record, ZWAL_UNDO_BLOCK, NULL, NULL, &r.undo_block);
-	else if (r.opcode != ZWAL_INSERT)
+	else if (r.opcode != ZWAL_INSERT && r.opcode != ZWAL_DELETE)
 		return false;
 	if (r.opcode != ZWAL_UNDO_ONLY)
 	{
@@ -653,6 +653,22 @@ zchange_log_covered(Buffer buf, const ZCoveredRow *new)
 	XLogRegisterBuffer(0, buf, REGBUF_STANDARD | (new->logical != NULL ? REGBUF_KEEP_DATA : 0));
 	register_logical(new->logical, new->logical_length);
 	return XLogInsert(ZUNDO_RMGR_ID, ZWAL_INSERT);
+}
+
+XLogRecPtr
+zchange_log_covered_delete(const ZChange *change)
+{
+	char		head[ZWAL_COVERED_HEAD_MAX];
+	char	   *end = zwal_put_covered_delete(head, change);
+
+	XLogBeginInsert();
+	if (unlikely(XLogLogicalInfoActive()))
+		XLogSetRecordFlags(XLOG_INCLUDE_ORIGIN);
+	XLogRegisterData(head, end - head);
+	XLogRegisterBuffer(0, change->page[0].buf,
+					   REGBUF_STANDARD | (change->logical != NULL ? REGBUF_KEEP_DATA : 0));
+	register_logical(change->logical, change->logical_length);
+	return XLogInsert(ZUNDO_RMGR_ID, ZWAL_DELETE);
 }
 
 /* ---- inline locks ---- */

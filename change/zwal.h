@@ -48,6 +48,8 @@
  *	these fields, flags included:
  *		v slot (0 = visible to all) | v offset
  *		v natts << 2 | external << 1 | nulls; the row after its header
+ *	DELETE without an undo page (covered, too):
+ *		v slot | v offset << 1 | other partition
  *	every INSERT and UPDATE, and a DELETE, MOVE or IMAGE with ZWD_SPECIAL
  *	("compact": the undo records are built from these fields):
  *		v slot | v offset | v cid | v zigzag(relation number - relation OID)
@@ -120,8 +122,8 @@
 #define ZWD_GROW		0x20	/* the page gets further inline slots */
 #define ZWD_LIVE_CHAIN	0x40	/* literal records: ZChangeSlot.live_chain (in
 								 * compact records ZWD_PREV means the same) */
-#define ZWD_OPEN		0x40	/* INSERT: the undo record is open and has
-								 * this number of rows */
+#define ZWD_OPEN		0x40	/* INSERT, DELETE: the undo record is open and
+								 * has this number of rows */
 #define ZWD_PRUNE		0x40	/* compact MOVE: the page is pruned first */
 
 /*

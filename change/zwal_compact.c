@@ -47,8 +47,6 @@ put_insert(char *p, const ZChange *change, ZChangeWal *wal)
 	ZHeader		h = zheader_get(change->row);
 
 	Assert(change->frozen == (ZH_SLOT(h) == 0));
-	if (change->rec[0].open)
-		p = zvarint_put(p, change->rec[0].nrows);
 	p = zvarint_put(p, zwal_shape_of(h));
 	zwal_add_part(wal, wal->head, p - wal->head);
 	zwal_add_part(wal, change->row + ZTUPLE_HEADER_SIZE, change->row_length - ZTUPLE_HEADER_SIZE);
@@ -83,22 +81,11 @@ get_new_row(ZWalReader *r, ZChange *change, char *row)
 static void
 get_insert(ZWalReader *r, ZChange *change, char *row)
 {
-	ZuRecord   *rec = &change->rec[0];
-
-	rec->type = ZUR_INSERT;
-	rec->nrows = 1;
-	rec->open = (r->flags & ZWD_OPEN) != 0;
-	if (rec->open)
-	{
-		uint32		rows = get_varint(r);
-
-		r->bad |= (rows < 1 || rows > ZHEAP_MAX_OFFSET);
-		rec->nrows = rows;
-	}
+	change->rec[0].type = ZUR_INSERT;
 	get_new_row(r, change, row);
 }
 
-/* ---- INSERT without an undo record ---- */
+/* ---- INSERT and DELETE without an undo record ---- */
 
 char *
 zwal_put_covered(char *dst, OffsetNumber off, ZHeader h)
@@ -109,6 +96,31 @@ zwal_put_covered(char *dst, OffsetNumber off, ZHeader h)
 	p = zvarint_put(p, zwal_shape_of(h));
 	Assert(p <= dst + ZWAL_COVERED_HEAD_MAX);
 	return p;
+}
+
+/* zwal_put_covered_delete: See zwal_internal.h. */
+char *
+zwal_put_covered_delete(char *dst, const ZChange *change)
+{
+	const ZuRecord *rec = &change->rec[0];
+	char	   *p = zvarint_put(dst, change->page[0].slot.slotno);
+
+	p = zvarint_put(p, rec->offset << 1 | ((rec->xflags & ZUX_OTHER_PART) ? 1 : 0));
+	Assert(p <= dst + ZWAL_COVERED_HEAD_MAX);
+	return p;
+}
+
+/* Reads what zwal_put_covered_delete wrote after the slot. */
+static void
+get_covered_delete(ZWalReader *r, ZChange *change)
+{
+	ZuRecord   *rec = &change->rec[0];
+	uint32		word = get_limited(r, ZHEAP_MAX_OFFSET << 1 | 1);
+
+	rec->type = ZUR_DELETE;
+	rec->offset = word >> 1;
+	rec->xflags = ZUX_KEY_CHANGE | ((word & 1) ? ZUX_OTHER_PART : 0);
+	r->bad |= change->page[0].slot.slotno == 0 || r->p != r->end;
 }
 
 void
@@ -125,9 +137,14 @@ zwal_decode_covered(ZWalReader *r, ZChange *change, ZChangeWork *work)
 	rec->block = r->block;
 	rec->nrows = 1;
 	change->page[0].slot.slotno = get_limited(r, ZPAGE_MAX_SLOTS);
+	r->bad |= r->overflow[0];
+	if (r->opcode == ZWAL_DELETE)
+	{
+		get_covered_delete(r, change);
+		return;
+	}
 	change->frozen = (change->page[0].slot.slotno == 0);
 	rec->offset = get_limited(r, ZHEAP_MAX_OFFSET);
-	r->bad |= r->overflow[0];
 	get_new_row(r, change, work->bytes);
 }
 
@@ -225,12 +242,15 @@ put_delete(char *p, const ZChange *change, ZChangeWal *wal)
 	return p;
 }
 
-/* Reads an old header, and makes it the record's payload. */
+/*
+ * Reads an old header, and makes it the record's payload. Only its length is
+ * needed here, so any base that has a shape (not 0) will do.
+ */
 static void
 get_old_header(ZWalReader *r, ZuRecord *rec)
 {
 	ZHeader		ignored;
-	const char *next = r->bad ? NULL : zheader_compact_get(r->p, r->end, (ZHeader) 0, &ignored);
+	const char *next = r->bad ? NULL : zheader_compact_get(r->p, r->end, (ZHeader) 1, &ignored);
 
 	if (next == NULL)
 	{
@@ -250,6 +270,7 @@ get_delete(ZWalReader *r, ZChange *change)
 
 	rec->type = ZUR_DELETE;
 	rec->xflags = ZUX_KEY_CHANGE | (get_byte(r) ? ZUX_OTHER_PART : 0);
+	r->bad |= rec->open != (rec->nrows > 1);
 	get_old_header(r, rec);
 	r->bad |= r->p != r->end;
 }
@@ -344,7 +365,6 @@ get_move(ZWalReader *r, ZChange *change, ZChangeWork *work)
 	in->flags = 0;
 	in->payload = NULL;
 	in->payload_len = 0;
-	in->nrows = 1;
 	in->prev = ZCHANGE_ON_RECORD_BEFORE;
 	in->offset = get_limited(r, ZHEAP_MAX_OFFSET);
 	ItemPointerSet(&out->forward, out->block, in->offset);
@@ -415,6 +435,8 @@ zwal_encode_compact(const ZChange *change, ZChangeWal *wal, char *p)
 		p = put_bytes(p, &rec->topxid, 6);
 	if (change->page[0].slot.grow_to != 0)
 		*p++ = (char) change->page[0].slot.grow_to;
+	if (rec->open)
+		p = zvarint_put(p, rec->nrows);
 	if (wal->opcode == ZWAL_INSERT)
 		p = put_insert(p, change, wal);
 	else if (wal->opcode == ZWAL_UPDATE)
@@ -450,6 +472,13 @@ zwal_decode_compact(ZWalReader *r, ZChange *change, ZChangeWork *work)
 		copy_bytes(r, &rec->topxid, 6);
 	if (r->flags & ZWD_GROW)
 		change->page[0].slot.grow_to = get_byte(r);
+	rec->nrows = 1;
+	if ((r->flags & ZWD_OPEN) != 0 && (r->opcode == ZWAL_INSERT || r->opcode == ZWAL_DELETE))
+	{
+		rec->open = true;
+		rec->nrows = get_limited(r, ZHEAP_MAX_OFFSET);
+		r->bad |= rec->nrows < 1 || rec->offset + rec->nrows - 1 > ZHEAP_MAX_OFFSET;
+	}
 	if (r->opcode == ZWAL_INSERT)
 		get_insert(r, change, work->bytes);
 	else if (r->opcode == ZWAL_UPDATE)

@@ -167,9 +167,12 @@ extern void zwal_decode_compact(ZWalReader *r, ZChange *change, ZChangeWork *wor
 
 extern char *zwal_put_covered(char *dst, OffsetNumber off, ZHeader h);
 
+/* zwal_put_covered_delete: the same, all that a covered DELETE has. */
+extern char *zwal_put_covered_delete(char *dst, const ZChange *change);
+
 /*
- * zwal_decode_covered: reads what zwal_put_covered wrote, and forms the row.
- * Sets r->bad if the record is malformed.
+ * zwal_decode_covered: reads what either wrote, and forms the row. Sets r->bad
+ * if the record is malformed.
  */
 extern void zwal_decode_covered(ZWalReader *r, ZChange *change, ZChangeWork *work);
 

@@ -345,7 +345,7 @@ extern void zimage_maybe_save(const ZWriter *writer, Buffer buf, ZSlotPick *pick
  */
 extern bool zimage_save_rows(const ZWriter *writer, Buffer buf, const ZPrunePlan *plan);
 
-/* ---- new rows without an undo record of their own (dml/zrange.c) ---- */
+/* ---- rows without an undo record of their own (dml/zrange.c) ---- */
 
 /* A row for zrange_insert. */
 typedef struct ZRangeRow
@@ -383,6 +383,19 @@ extern int	zrange_avoid(const ZWriter *writer, Page page, OffsetNumber off);
  */
 extern void zrange_open(const ZWriter *writer, ZChange *change, const ZNewPlace *place);
 extern void zrange_note(const ZWriter *writer, const ZChange *change, const ZNewPlace *place);
+
+/*
+ * zrange_open_delete: makes the change, a DELETE whose record is filled but for
+ * its range, a covered one if the record at the head of the picked slot's chain
+ * covers the row (RANGE-2); otherwise makes the record an open one if it may
+ * cover further rows of this command. The page, in buf, is locked.
+ *
+ * zrange_note_delete: remembers the record for further rows. Called after
+ * zchange_do.
+ */
+extern void zrange_open_delete(const ZWriter *writer, ZChange *change, Buffer buf,
+							   const ZSlotPick *pick);
+extern void zrange_note_delete(const ZWriter *writer, const ZChange *change);
 
 /* ---- overflow pages (dml/zoverflow_attach.c) ---- */
 

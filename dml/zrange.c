@@ -1,17 +1,16 @@
 /*
- * dml/zrange.c - new rows that need no undo record of their own.
+ * dml/zrange.c - new and deleted rows that need no undo record of their own.
  *
  * A command that inserts rows one by one gives its first row an INSERT record
  * of that row alone. Then it writes one open INSERT record for each page, with
  * the first row that it puts there; that record covers the following ones as
- * well. Rows that are visible to all at once (FROZEN-1) have a record for the
- * first row of each page, and the others need none. Owns what this backend
- * knows of these records. Called by zinsert.c, and by zspace.c for the slot.
+ * well. So does a command that deletes rows, with DELETE records. New rows
+ * that are visible to all at once (FROZEN-1) have a record for the first row
+ * of each page, and the others need none. Owns what this backend knows of
+ * these records. Called by zinsert.c and zrowwrite.c, and by zspace.c for the
+ * slot.
  *
  * Locks the table page alone. Crash point: "covered-logged".
- *
- * A command that inserts one row writes an ordinary record; one that inserts
- * more writes one record for the first row, and one for each page.
  *
  *	RANGE-1	An INSERT record may be *open*: it also covers rows that its
  *		command puts on the page later. Its range consists of the line pointer
@@ -38,13 +37,14 @@
  *		(d) Line pointers of the range may become unused again, by a rollback
  *			and pruning, and be used by any transaction. Then one of the three
  *			cases above applies.
- *	RANGE-2	A new row needs no record, and its page no change but the row, if
- *		the head of its slot is an open record that the same (sub)transaction
- *		has made under the same command id, and the row's line pointer lies in
- *		its range. Then the record says of the row what a record of its own
- *		would say: xid, command id, and that there is no older version. Nothing
- *		lies above it in the chain, so the order of command ids (VIS-3) is that
- *		of the records.
+ *	RANGE-2	A row that is inserted or deleted needs no record, and its page no
+ *		change but the row, if the head of its slot is an open record of that
+ *		type which the same (sub)transaction has made under the same command
+ *		id, and the row's line pointer lies in its range. Then the record says
+ *		of the row what a record of its own would say: xid, command id, and
+ *		that there is no older version, or where the deleted row goes and what
+ *		its header was (RANGE-3). Nothing lies above it in the chain, so the
+ *		order of command ids (VIS-3) is that of the records.
  *		(a) Any other record that is pushed on the chain in between ends this:
  *			a lock, another command's change, a change by a subtransaction.
  *			When that is undone the record is the head again, and covers
@@ -55,10 +55,34 @@
  *			the range or not.
  *		(d) In WAL such a row has a record without undo page; the open record
  *			was logged before it, so replay finds page and chain as they were.
+ *	RANGE-3	A DELETE record may be open: its range consists of the line pointer
+ *		of the row that it came with and of those after it, as long as none is
+ *		deleted under the slot of its chain when it is made, or has a live row
+ *		whose header does not fit (c). A speculative row's never does. The
+ *		record is the author of each version in its range that is deleted under
+ *		the slot and has no newer record there, and of no other: rows of the
+ *		range may be live and name the slot. Undoing it gives all rows of the
+ *		range that are deleted under the slot the record's header; records
+ *		above it have been undone before. For
+ *		(a) a deleted version is the newest of its row: nobody changes it, and
+ *			its line pointer is given to another row only when no snapshot
+ *			needs what was there (DML-9). So a row that is deleted under the
+ *			slot has been covered by the record, or it has a record of its own
+ *			above, by whichever owner of the slot;
+ *		(b) only a speculative row that is given up becomes a deleted one
+ *			without a further record (zapply_speculative in change/);
+ *		(c) the rows share what the old header says but for shape and locks,
+ *			which a deletion leaves in the row's present header. A row with
+ *			another old header has a record of its own.
+ *		Example: 3 has been deleted by another command of the slot's owner.
+ *
+ *			DELETE FROM t		slot 2 --> DELETE rows 4 to 9, open
+ *								  --> DELETE row 2 --> DELETE row 1 --> ...
  */
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_class.h"
 #include "change/zlogical.h"
 #include "dml/zdml_internal.h"
 #include "storage/bufmgr.h"
@@ -66,14 +90,14 @@
 #include "utils/rel.h"
 
 /*
- * The open record that a command has made last for a table. It is known by its
- * pointer, which no other record will ever have; so nothing has to be
- * forgotten when a (sub)transaction ends or a file is exchanged.
+ * The open record of one type that a command has made last for a table. It is
+ * known by its pointer, which no other record will ever have; so nothing has
+ * to be forgotten when a (sub)transaction ends or a file is exchanged.
  */
 typedef struct Range
 {
-	UndoPtr		ptr;			/* Invalid: the command has inserted, but
-								 * there is no open record */
+	UndoPtr		ptr;			/* Invalid: the command has inserted or
+								 * deleted, but there is no open record */
 	ZXid		xid;
 	CommandId	cid;
 	Oid			reloid;			/* the file's number alone does not do: files
@@ -86,8 +110,11 @@ typedef struct Range
 	bool		frozen;			/* for rows that are visible to all
 								 * (FROZEN-1): the record is that of the
 								 * page's first one, and covers no other */
-	OffsetNumber next;			/* for the next row, if it is free */
+	OffsetNumber next;			/* for the next row, if it is free; DELETE:
+								 * the first of the range */
 	OffsetNumber last;			/* of the record's range; frozen: of a page */
+	uint16		xflags;			/* DELETE: the record's */
+	char		old[2];			/* DELETE: its payload */
 } Range;
 
 /* A place for each of the tables that hash to it. */
@@ -95,17 +122,29 @@ typedef struct Range
 
 static struct
 {
-	Range		of_table[RANGES];
+	Range		inserted[RANGES];
+	Range		deleted[RANGES];
 }			ranges;
 
-/* Returns the table's place, which may hold the range of another table. */
+/*
+ * Return the table's place for insertions or deletions, which may hold the
+ * range of another table.
+ */
 static inline Range *
 find_range(Relation rel)
 {
-	return &ranges.of_table[RelationGetRelid(rel) % RANGES];
+	return &ranges.inserted[RelationGetRelid(rel) % RANGES];
 }
 
-/* Returns whether this command of transaction xid has inserted a row before. */
+/* A table and its TOAST table, which change in turns, have two places. */
+static inline Range *
+find_deletions(Relation rel)
+{
+	return &ranges.deleted[RelationGetRelid(rel) % (RANGES / 2) +
+						   (rel->rd_rel->relkind == RELKIND_TOASTVALUE ? RANGES / 2 : 0)];
+}
+
+/* Returns whether the range is of this command of transaction xid. */
 static inline bool
 is_of_command(const Range *range, Relation rel, ZXid xid, CommandId cid)
 {
@@ -162,17 +201,23 @@ next_offset(const Range *range, Page page)
 }
 
 #ifdef USE_ASSERT_CHECKING
-/* Returns whether the record is what RANGE-2 wants for a row at off. */
+/*
+ * Returns whether the record is what RANGE-2 wants for a row at off, to be
+ * inserted or deleted.
+ */
 static bool
-record_covers(const Range *range, OffsetNumber off)
+record_covers(const Range *range, ZuRecordType type, OffsetNumber off)
 {
 	char	   *buf = palloc(ZUR_MAX_LENGTH);
 	ZuRecord	rec;
 	bool		covers;
 
 	covers = zu_fetch(range->ptr, range->relnumber, range->block, &rec, buf) != ZU_DISCARDED &&
-		rec.type == ZUR_INSERT && rec.open && zrecord_concerns(&rec, off) &&
-		rec.xid == range->xid && rec.cid == range->cid && !TransactionIdIsValid(rec.as_of);
+		rec.type == type && rec.open && zrecord_concerns(&rec, off) &&
+		rec.xid == range->xid && rec.cid == range->cid && !TransactionIdIsValid(rec.as_of) &&
+		(type == ZUR_INSERT ||
+		 (rec.xflags == range->xflags && rec.payload_len == sizeof(range->old) &&
+		  memcmp(rec.payload, range->old, sizeof(range->old)) == 0));
 	pfree(buf);
 	return covers;
 }
@@ -216,7 +261,7 @@ zrange_insert(Relation rel, const ZRangeRow *row, CommandId cid, BulkInsertState
 		return false;
 	}
 	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
-	Assert(row->frozen || record_covers(range, off));	/* RANGE-2 */
+	Assert(row->frozen || record_covers(range, ZUR_INSERT, off));	/* RANGE-2 */
 	new.off = off;
 	new.header = ZH_WITH_SLOT(zheader_of_new(zheader_get(row->row)),
 							  row->frozen ? 0 : range->slotno);
@@ -332,6 +377,23 @@ zrange_open(const ZWriter *writer, ZChange *change, const ZNewPlace *place)
 		   range_is_free(BufferGetPage(place->buf), rec, place->pick.slotno));
 }
 
+/*
+ * Sets in *range which record the change has pushed, if it can cover further
+ * rows.
+ */
+static void
+note_record(Range *range, const ZWriter *writer, const ZChange *change, bool covers)
+{
+	const ZuRecord *rec = &change->rec[0];
+
+	range->ptr = covers ? change->op.ptr[0] : InvalidUndoPtr;
+	range->xid = writer->xid;
+	range->cid = writer->cid;
+	range->reloid = rec->reloid;
+	range->relnumber = rec->relnumber;
+	range->block = rec->block;
+}
+
 void
 zrange_note(const ZWriter *writer, const ZChange *change, const ZNewPlace *place)
 {
@@ -339,15 +401,91 @@ zrange_note(const ZWriter *writer, const ZChange *change, const ZNewPlace *place
 	const ZuRecord *rec = &change->rec[0];
 
 	Assert(rec->nrows >= 1 && rec->offset + rec->nrows - 1 <= ZHEAP_MAX_OFFSET);
-	range->ptr = rec->open || change->frozen ? change->op.ptr[0] : InvalidUndoPtr;
-	range->xid = writer->xid;
-	range->cid = writer->cid;
-	range->reloid = rec->reloid;
-	range->relnumber = rec->relnumber;
-	range->block = rec->block;
+	note_record(range, writer, change, rec->open || change->frozen);
 	range->buf = place->buf;
 	range->slotno = place->pick.slotno;
 	range->frozen = change->frozen;
 	range->next = rec->offset + 1;
 	range->last = change->frozen ? ZHEAP_MAX_OFFSET : rec->offset + rec->nrows - 1;
+}
+
+/* ---- deletions ---- */
+
+/*
+ * Returns whether the record, if open, could cover the live row with this
+ * header, too: its payload would be the same.
+ */
+static inline bool
+is_alike(const ZuRecord *rec, ZHeader header)
+{
+	char		old[ZHEADER_COMPACT_MAX];
+
+	return zheader_compact_put(old, header, header) - old == rec->payload_len &&
+		memcmp(old, rec->payload, rec->payload_len) == 0;
+}
+
+/* Returns the last offset of the range of the record, if open (RANGE-3). */
+static OffsetNumber
+last_to_delete(Page page, const ZuRecord *rec, int slotno)
+{
+	OffsetNumber max = PageGetMaxOffsetNumber(page);
+
+	for (OffsetNumber off = rec->offset; off < max; off++)
+	{
+		ItemId		next = PageGetItemId(page, off + 1);
+		ZHeader		header;
+
+		if (zpage_deleted_under(page, off + 1, slotno))
+			return off;
+		if (!ItemIdIsNormal(next))
+			continue;
+		if (!zpage_row_inside(page, next))
+			return off;
+		header = zheader_get(zpage_row(page, next));
+		if (ZH_LIVE(header) && !is_alike(rec, header))
+			return off;
+	}
+	return max;
+}
+
+/*
+ * zrange_open_delete: See zdml_internal.h. As for insertions, the command's
+ * first row gets a record of its own, and slots of an overflow page have none
+ * that are open. A short payload is the old header but for its shape, so rows
+ * with the same one may share a record. (A row without columns has a long one.)
+ */
+void
+zrange_open_delete(const ZWriter *writer, ZChange *change, Buffer buf, const ZSlotPick *pick)
+{
+	const Range *range = find_deletions(writer->rel);
+	ZuRecord   *rec = &change->rec[0];
+	Page		page = BufferGetPage(buf);
+
+	Assert(zc_buffer_exclusive(buf) && rec->type == ZUR_DELETE && rec->nrows == 1);
+	if (!change->compact || pick->overflow != 0 || rec->payload_len != sizeof(range->old) ||
+		!is_of_command(range, writer->rel, writer->xid, writer->cid))
+		return;
+	if (range->ptr != InvalidUndoPtr && pick->prev == range->ptr &&
+		rec->offset >= range->next && rec->offset <= range->last &&
+		rec->xflags == range->xflags && memcmp(rec->payload, range->old, sizeof(range->old)) == 0)
+	{
+		Assert(record_covers(range, ZUR_DELETE, rec->offset));	/* RANGE-2 */
+		change->covered = true;
+		return;
+	}
+	rec->nrows = last_to_delete(page, rec, pick->slotno) - rec->offset + 1;
+	rec->open = rec->nrows > 1;
+}
+
+void
+zrange_note_delete(const ZWriter *writer, const ZChange *change)
+{
+	Range	   *range = find_deletions(writer->rel);
+	const ZuRecord *rec = &change->rec[0];
+
+	note_record(range, writer, change, rec->open);
+	range->next = rec->offset;
+	range->last = rec->offset + rec->nrows - 1;
+	range->xflags = rec->xflags;
+	memcpy(range->old, rec->payload, Min(rec->payload_len, sizeof(range->old)));
 }

@@ -27,14 +27,17 @@ excludes_key_share(const RowChange *u)
 }
 
 /*
- * Makes the old row's header the payload of rec, in 'payload'. Its bytes stay
- * where they are until they have to make room, and are saved then (SAVED-1).
+ * Makes the old row's header the payload of rec, in 'payload'. Its bytes, which
+ * show its shape, stay where they are until they have to make room, and are
+ * saved then (SAVED-1).
  */
 static void
 header_payload(const RowChange *u, char *payload, ZuRecord *rec)
 {
+	ZHeader		old = zheader_get(u->oldrow);
+
 	rec->payload = payload;
-	rec->payload_len = zheader_compact_put(payload, zheader_get(u->oldrow), 0) - payload;
+	rec->payload_len = zheader_compact_put(payload, old, old) - payload;
 }
 
 /*
@@ -308,10 +311,18 @@ zrowwrite_delete(RowChange *u, bool elsewhere, TransactionId as_of)
 	}
 	header_payload(u, payload, rec);
 	change.compact = change.logged && !TransactionIdIsValid(as_of);
+	zrange_open_delete(&u->writer, &change, u->buf, &u->pick);
 	add_logical(u, &change);
 	zslot_use(&u->writer, &change, 0, u->buf, &u->pick);
+	if (change.covered)
+	{
+		zchange_delete_covered(&change, "delete-logged");
+		zown_note_covered(rec->offset, rec->prev);
+		return rec->prev;
+	}
 	zvismap_clear_in(u->writer.rel, &change);
 	zchange_do(&change, "delete-logged");
 	zslot_note(&change, 0, &u->pick);
+	zrange_note_delete(&u->writer, &change);
 	return change.op.ptr[0];
 }

@@ -660,6 +660,7 @@ zslot_note(const ZChange *change, int i, const ZSlotPick *pick)
 		return;
 	if (pick->committed != InvalidZXid)
 		zown_note_push(pick->committed);
-	zown_note(rec->relnumber, rec->block, rec->offset, rec->nrows, rec->cid, change->op.ptr[i],
-			  rec->prev);
+	/* the further rows of an open DELETE are noted when they are deleted */
+	zown_note(rec->relnumber, rec->block, rec->offset, rec->type == ZUR_DELETE ? 1 : rec->nrows,
+			  rec->cid, change->op.ptr[i], rec->prev);
 }

@@ -212,6 +212,8 @@ check_row_author(Check *check, int s, OffsetNumber off, const ZuRecord *rec, ZXi
 		state = lp->lp_len;
 	else
 		return;
+	if (!zrecord_wrote(rec, off, ZH_WITH_STATE((ZHeader) 0, state)))
+		return;
 	check->met[off] = true;
 	check->aborted[off] = (status == ZXID_ABORTED);
 	check->saved[off] = ItemIdIsRedirected(lp) && status == ZXID_COMMITTED;
@@ -232,7 +234,7 @@ check_row_author(Check *check, int s, OffsetNumber off, const ZuRecord *rec, ZXi
 static bool
 check_record(Check *check, int s, const ZuRecord *rec, UndoPtr ptr, ZXidStatus status)
 {
-	int			last = rec->offset + (rec->type == ZUR_INSERT ? rec->nrows : 1) - 1;
+	int			last = rec->offset + zrecord_range(rec) - 1;
 
 	Assert(s >= 1 && s <= check->view.n);
 	if (zrecord_is_saved(rec->type) || rec->type == ZUR_LOCKS)
@@ -787,7 +789,7 @@ check_log(Check *check)
 
 	while (zu_scan_next(scan, &rec, &ptr))
 	{
-		int			last = rec.offset + (rec.type == ZUR_INSERT ? rec.nrows : 1) - 1;
+		int			last = rec.offset + zrecord_range(&rec) - 1;
 
 		CHECK_FOR_INTERRUPTS();
 		if (!zrecord_is_saved(rec.type) &&

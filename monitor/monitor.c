@@ -599,7 +599,7 @@ put_record(FunctionCallInfo fcinfo, uint32 logno, const ZuRecord *rec, ZXid topx
 	values[6] = ObjectIdGetDatum(rec->reloid);
 	values[7] = Int64GetDatum((int64) rec->block);
 	values[8] = Int32GetDatum(rec->offset);
-	values[9] = Int32GetDatum(rec->type == ZUR_INSERT ? rec->nrows : 1);
+	values[9] = Int32GetDatum(zrecord_range(rec));
 	values[10] = Int64GetDatum((int64) rec->cid);
 	values[11] = zmon_pointer(rec->prev, &nulls[11]);
 	values[12] = Int32GetDatum(rec->length);

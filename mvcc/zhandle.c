@@ -277,8 +277,9 @@ in_trigger(void)
 /*
  * zhandle_make: See zhandle.h. A second call for the same change returns the
  * same handle: the server asks twice for the old row when an update moves it
- * to another partition. An apply worker fires the triggers of each change
- * before it makes the next one, but executes no query.
+ * to another partition. (Rows may share a record: RANGE-3 in dml/.) An apply
+ * worker fires the triggers of each change before it makes the next one, but
+ * executes no query.
  */
 void
 zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, const ZChangedRow *rows,
@@ -291,6 +292,7 @@ zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, const ZChangedRo
 	if (!may_fire(rel))
 		return;
 	if (my.nhandles == 0 || my.handles[my.nhandles - 1].change != rows->change ||
+		my.handles[my.nhandles - 1].block != block || my.handles[my.nhandles - 1].off != off ||
 		my.handles[my.nhandles - 1].subid != subid)
 	{
 		ZHandle    *handle;

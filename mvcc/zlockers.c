@@ -93,21 +93,30 @@ typedef struct Holders
 	int			n;
 	int			capacity;
 	uint8		tag[ZHEAP_MAX_OFFSET + 1];	/* lock tags of the page's rows */
+	uint16		deleted[ZHEAP_MAX_OFFSET + 1];	/* slots under which rows are
+												 * deleted, by a record that
+												 * has not been met */
 } Holders;
 
-/* Fills in the tags of the rows on a locked page. */
+/* Fills in what the headers of the rows on a locked page say about locks. */
 static void
-copy_tags(Holders *holders, Page page)
+copy_headers(Holders *holders, Page page)
 {
 	OffsetNumber max = Min(PageGetMaxOffsetNumber(page), ZHEAP_MAX_OFFSET);
 
 	memset(holders->tag, 0, sizeof(holders->tag));
+	memset(holders->deleted, 0, sizeof(holders->deleted));
 	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
 	{
 		ItemId		lp = PageGetItemId(page, off);
+		ZHeader		h;
 
-		if (ItemIdIsNormal(lp) && zpage_row_inside(page, lp))
-			holders->tag[off] = ZH_TAG(zheader_get(zpage_row(page, lp)));
+		if (!ItemIdIsNormal(lp) || !zpage_row_inside(page, lp))
+			continue;
+		h = zheader_get(zpage_row(page, lp));
+		holders->tag[off] = ZH_TAG(h);
+		if (ZH_STATE(h) == ZSTATE_DELETED)
+			holders->deleted[off] = ZH_SLOT(h);
 	}
 }
 
@@ -165,6 +174,28 @@ add_locks(Holders *holders, int s, const ZuRecord *rec)
 }
 
 /*
+ * Adds the changes by a record in the chain of slot s, if its transaction may
+ * hold rows. The first record that is met of a deleted row is its deletion.
+ */
+static void
+add_changes(Holders *holders, int s, const ZuRecord *rec, bool holds)
+{
+	LockTupleMode mode = rec->type == ZUR_DELETE || (rec->xflags & ZUX_KEY_CHANGE)
+	? LockTupleExclusive : LockTupleNoKeyExclusive;
+	int			last = Min(rec->offset + zrecord_range(rec) - 1, ZHEAP_MAX_OFFSET);
+
+	for (int off = Max(rec->offset, FirstOffsetNumber); off <= last; off++)
+	{
+		bool		is_deleted = (holders->deleted[off] == s);
+
+		if (holds && rec->type != ZUR_INSERT && (!rec->open || is_deleted))
+			add_holder(holders, off, rec->xid, mode, true);
+		if (is_deleted)
+			holders->deleted[off] = 0;
+	}
+}
+
+/*
  * Adds the locks and changes in the chain of slot s that transactions in
  * progress have made.
  */
@@ -190,13 +221,10 @@ holders_of_chain(Holders *holders, int s, const ZPageSlot *slot, ZXid oldest,
 		 */
 		if (!may_hold(status) && status != ZXID_ABORTED)
 			return;
-		if (may_hold(status) && rec.type == ZUR_LOCK)
+		if (rec.type != ZUR_LOCK)
+			add_changes(holders, s, &rec, may_hold(status));
+		else if (may_hold(status))
 			add_locks(holders, s, &rec);
-		else if (may_hold(status) && rec.type != ZUR_INSERT)
-			add_holder(holders, rec.offset, rec.xid,
-					   rec.type == ZUR_DELETE || (rec.xflags & ZUX_KEY_CHANGE)
-					   ? LockTupleExclusive :
-					   LockTupleNoKeyExclusive, true);
 	}
 }
 
@@ -247,7 +275,7 @@ zlockers_locked_items(Relation rel, BlockNumber block, Page page, bool *locked)
 
 	memset(locked, 0, (ZHEAP_MAX_OFFSET + 1) * sizeof(bool));
 	zslots_copy_raw(rel, block, page, slots);
-	copy_tags(&holders, page);
+	copy_headers(&holders, page);
 	for (int s = 1; s <= slots->n; s++)
 	{
 		zvis_check_xid(rel, block, s, ZSLOT_XID(&slots->s[s]));
@@ -308,7 +336,7 @@ zlockers_holders(Relation rel, BlockNumber block, int *n)
 	{
 		zslots_copy_raw(rel, block, page, slots);
 		find_present(rel, page, block, present);
-		copy_tags(&holders, page);
+		copy_headers(&holders, page);
 	}
 	UnlockReleaseBuffer(buf);
 	for (int s = 1; s <= slots->n; s++)

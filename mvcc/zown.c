@@ -129,6 +129,18 @@ zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber first, int n,
 }
 
 /*
+ * zown_note_covered: See zown.h. If ptr is not the newest record of the run, it
+ * is no record of the run that anybody will begin at.
+ */
+void
+zown_note_covered(OffsetNumber off, UndoPtr ptr)
+{
+	Assert(ptr != InvalidUndoPtr && off >= FirstOffsetNumber && off <= ZHEAP_MAX_OFFSET);
+	if (ptr == my.run.head)
+		note_written(off, off);
+}
+
+/*
  * zown_skip: See zown.h. Returns the record below the run if head is the run's
  * newest one and off is not among its rows; else head.
  */

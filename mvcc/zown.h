@@ -16,6 +16,12 @@ extern void zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber f
 					  CommandId cid, UndoPtr ptr, UndoPtr prev);
 
 /*
+ * zown_note_covered: notes that the record ptr, which was noted, is about the
+ * row at off, too.
+ */
+extern void zown_note_covered(OffsetNumber off, UndoPtr ptr);
+
+/*
  * zown_skip: returns where the search for the author of the row at off may
  * begin in the chain with this head.
  */

@@ -81,6 +81,8 @@ typedef struct Collector
 	uint64	   *closed[ZPAGE_MAX_SLOTS + 1];	/* per pending slot: rows of
 												 * which no older record of
 												 * the chain is wanted */
+	uint64	   *deleted[ZPAGE_MAX_SLOTS + 1];	/* per pending slot: rows that
+												 * no older DELETE is about */
 	UndoPtr		accepted[ZPAGE_MAX_SLOTS + 1];	/* per pending slot: the first
 												 * accepted record, if all
 												 * below it are accepted too;
@@ -284,6 +286,17 @@ add_change(Collector *c, int s, int off, const ZuRecord *rec, UndoPtr accepted)
 	c->met = change;
 }
 
+/* Adds the row to the set. Returns whether it was not in it. */
+static inline bool
+add_to_set(uint64 *set, int off)
+{
+	uint64		bit = UINT64CONST(1) << (off % 64);
+	bool		is_new = (set[off / 64] & bit) == 0;
+
+	set[off / 64] |= bit;
+	return is_new;
+}
+
 /*
  * Notes an insertion of rows, or a record that is accepted for its rows, in
  * slot s's chain. A walk over the versions of these rows ends there, so that
@@ -297,15 +310,25 @@ add_last_changes(Collector *c, int s, const ZuRecord *rec, UndoPtr accepted)
 
 	Assert(s >= 1 && s <= c->view->slots.n);
 	for (int off = rec->offset; off <= last; off++)
-	{
-		uint64	   *word = &c->closed[s][off / 64];
-		uint64		bit = UINT64CONST(1) << (off % 64);
+		if (add_to_set(c->closed[s], off))
+			add_change(c, s, off, rec, accepted);
+}
 
-		if (*word & bit)
-			continue;
-		*word |= bit;
-		add_change(c, s, off, rec, accepted);
-	}
+/*
+ * Notes the deletions by a record in slot s's chain. An open one has deleted
+ * those rows that are deleted under the slot and have no newer record there,
+ * accepted or not: a deleted version is the newest of its row (RANGE-3 in
+ * dml/).
+ */
+static void
+add_deletions(Collector *c, int s, const ZuRecord *rec, UndoPtr accepted)
+{
+	int			last = Min((int) rec->offset + rec->nrows - 1, c->maxoff);
+
+	for (int off = Max(rec->offset, FirstOffsetNumber); off <= last; off++)
+		if (add_to_set(c->deleted[s], off) &&
+			(!rec->open || zpage_deleted_under(c->view->page.data, off, s)))
+			add_change(c, s, off, rec, accepted);
 }
 
 /*
@@ -332,14 +355,16 @@ static void
 open_lists(Collector *c, int s)
 {
 	Size		listsize = (c->maxoff + 1) * sizeof(Change *);
-	Size		closedsize = (c->maxoff / 64 + 1) * sizeof(uint64);
+	Size		setsize = (c->maxoff / 64 + 1) * sizeof(uint64);
 
 	Assert(c->pending[s]);
 	c->accepted[s] = InvalidUndoPtr;
 	c->first[s] = arena_alloc(c, listsize);
 	memset(c->first[s], 0, listsize);
-	c->closed[s] = arena_alloc(c, closedsize);
-	memset(c->closed[s], 0, closedsize);
+	c->closed[s] = arena_alloc(c, setsize);
+	memset(c->closed[s], 0, setsize);
+	c->deleted[s] = arena_alloc(c, setsize);
+	memset(c->deleted[s], 0, setsize);
 	zchain_begin_copied(&c->chain[s], c->relnumber, c->block, &c->view->slots.s[s], &c->gone[s],
 						c->view->slots.oldest, NULL);
 }
@@ -389,7 +414,9 @@ collect_record(Collector *c, int s)
 		return true;
 	if (rec.payload_len > 0 && !chain->in_place)
 		arena_take(c, rec.length);	/* the payload lies in chain->buf */
-	if (rec.type == ZUR_INSERT || accepted != InvalidUndoPtr)
+	if (rec.type == ZUR_DELETE)
+		add_deletions(c, s, &rec, accepted);
+	else if (rec.type == ZUR_INSERT || accepted != InvalidUndoPtr)
 		add_last_changes(c, s, &rec, accepted);
 	else
 		add_change(c, s, rec.offset, &rec, InvalidUndoPtr);
@@ -692,9 +719,10 @@ copy_page(Page dst, Page src)
 }
 
 /*
- * Copies of a page only what the view's user reads: header, line pointers,
- * trailer, and the wanted rows as far as they lie inside the row area. A page
- * whose header makes no sense is copied as a whole.
+ * Copies of a page only what the view's user reads: header, trailer, the wanted
+ * line pointers, and their rows as far as they lie inside the row area. In the
+ * copy the other line pointers are unused. A page whose header makes no sense
+ * is copied as a whole.
  */
 static void
 copy_wanted(ZPageView *view, Page src)
@@ -708,13 +736,15 @@ copy_wanted(ZPageView *view, Page src)
 		memcpy(dst, src, BLCKSZ);
 		return;
 	}
-	memcpy(dst, src, ph->pd_lower);
+	memcpy(dst, src, SizeOfPageHeaderData);
+	memset(dst + SizeOfPageHeaderData, 0, ph->pd_lower - SizeOfPageHeaderData);
 	memcpy(dst + ph->pd_special, src + ph->pd_special, BLCKSZ - ph->pd_special);
 	maxoff = PageGetMaxOffsetNumber(src);
 	for (int i = 0; i < view->nread && view->read[i] <= maxoff; i++)
 	{
 		ItemId		lp = PageGetItemId(src, view->read[i]);
 
+		*PageGetItemId(dst, view->read[i]) = *lp;
 		if (ItemIdIsNormal(lp) && zpage_row_inside(src, lp))
 			memcpy(dst + ItemIdGetOffset(lp), zpage_row(src, lp), ItemIdGetLength(lp));
 	}

@@ -246,12 +246,12 @@ make_space(Trail *t, int n)
 
 /*
  * Returns which list an entry belongs to: 0 for an insertion of several rows
- * and an open LOCK, -1 if it is about no row.
+ * and an open record, -1 if it is about no row.
  */
 static inline int
 list_of(const ZuHeader *header)
 {
-	if ((header->type == ZUR_INSERT && header->nrows != 1) || zu_header_open_lock(header))
+	if (header->nrows > 1)
 		return 0;
 	return header->offset >= FirstOffsetNumber && header->offset <= ZHEAP_MAX_OFFSET
 		? header->offset
@@ -446,7 +446,7 @@ header_to_record(const ZChain *chain, const ZuHeader *header, ZuRecord *rec)
 	rec->prev = header->prev;
 	rec->nrows = header->nrows;
 	rec->lockmode = header->lockmode;
-	rec->open = zu_header_open_lock(header);
+	rec->open = zu_header_open(header);
 }
 
 /* Makes the reader read records one by one from next on. */

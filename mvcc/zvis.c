@@ -498,7 +498,7 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 
 	Assert(s >= 1 && s <= slots->n);
 	for (int i = 0; i < n; i++)
-		if (stubs[i].slotno == s)
+		if (ZH_SLOT(stubs[i].header) == s)
 		{
 			wanted[stubs[i].off] = &stubs[i];
 			thorough |= stubs[i].thorough;
@@ -518,13 +518,17 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 			zvis_corrupt_chain(rel, block, chain.next);
 		if (step != ZCHAIN_RECORD)
 			break;
-		if ((rec.type == ZUR_DELETE || rec.type == ZUR_MOVE) && rec.offset <= ZHEAP_MAX_OFFSET &&
-			wanted[rec.offset] != NULL)
-		{
-			wanted[rec.offset]->deleter = rec.xid;
-			wanted[rec.offset] = NULL;
-			left--;
-		}
+		if (rec.type != ZUR_DELETE && rec.type != ZUR_MOVE)
+			continue;
+		for (int off = rec.offset; off < rec.offset + zrecord_range(&rec) &&
+			 off <= ZHEAP_MAX_OFFSET;
+			 off++)
+			if (wanted[off] != NULL && zrecord_wrote(&rec, off, wanted[off]->header))
+			{
+				wanted[off]->deleter = rec.xid;
+				wanted[off] = NULL;
+				left--;
+			}
 	}
 
 	/*
@@ -534,7 +538,7 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 	 * settled, and its deleter stays 0.)
 	 */
 	for (int i = 0; i < n; i++)
-		if (stubs[i].slotno == s && wanted[stubs[i].off] != NULL)
+		if (ZH_SLOT(stubs[i].header) == s && wanted[stubs[i].off] != NULL)
 			stubs[i].settled = true;
 }
 
@@ -554,7 +558,7 @@ zvis_deleters(const ZSlotView *slots, Relation rel, BlockNumber block, ZStubDele
 	}
 	for (int i = 0; i < n; i++)
 	{
-		int			s = stubs[i].slotno;
+		int			s = ZH_SLOT(stubs[i].header);
 
 		if (!zslots_has(slots, rel, block, s) ||
 			!zvis_is_young(rel, block, s, &slots->s[s], slots->oldest))
@@ -693,7 +697,8 @@ zvis_lookup_author(ZHeapSlot *slot)
 	ztrail_start(&reader);
 	while (ztrail_next(&chain, &reader, off, false, &rec) == ZCHAIN_RECORD)
 	{
-		if (!zrecord_concerns(&rec, off) || !may_be_seen(&rec, oldest))
+		/* a version that is shown is not deleted */
+		if (!zrecord_wrote(&rec, off, (ZHeader) 0) || !may_be_seen(&rec, oldest))
 			continue;
 		slot->xmin = zrecord_author(&rec);
 		slot->cmin = rec.cid;

@@ -140,7 +140,7 @@ extern void zvis_author(const ZRow *row, Snapshot snapshot, ZAuthor *author);
 /*
  * zvis_deleters: finds the transactions that deleted or moved the rows of
  * which n stubs of a page are left, in one pass over each slot's chain. On
- * entry each stub has its offset and slot number; thorough means that the
+ * entry each stub has its offset and header; thorough means that the
  * whole chain may be read for it, else only its newest records are, since the
  * page is locked meanwhile. On return settled means that the row was deleted
  * before `oldest`; else deleter is the transaction, whatever its status, or 0
@@ -150,7 +150,7 @@ extern void zvis_author(const ZRow *row, Snapshot snapshot, ZAuthor *author);
 typedef struct ZStubDeleter
 {
 	OffsetNumber off;
-	uint16		slotno;
+	ZHeader		header;
 	bool		thorough;
 	bool		settled;
 	ZXid		deleter;

@@ -273,7 +273,7 @@ zwalk_find_author(ZWalk *walk, ZAccept *accept)
 				break;
 		}
 		walk->next[s] = chain->next;
-		if (zrecord_concerns(rec, walk->off))
+		if (zrecord_wrote(rec, walk->off, walk->header))
 		{
 			walk->rec_ptr = chain->here;
 			walk->at_author = true;
@@ -322,8 +322,10 @@ zwalk_undo_record(char *row, int *len, bool has_bytes, bool *exists, const ZuRec
 			return true;
 		case ZUR_DELETE:
 		case ZUR_MOVE:
-			p = zheader_compact_get(p, end, 0, &old);
-			if (p != end || !has_bytes || !zheader_same_shape(old, zheader_get(row)))
+			if (!has_bytes)
+				return false;
+			p = zheader_compact_get(p, end, zheader_get(row), &old);
+			if (p != end || !zheader_same_shape(old, zheader_get(row)))
 				return false;
 			zheader_set(row, old);
 			return true;

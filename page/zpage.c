@@ -381,6 +381,22 @@ zpage_grow_slots(Page page, int n)
 	memset((char *) page + ph->pd_special, 0, shift);
 }
 
+/* zpage_deleted_under: See zpage.h. A damaged row is not. */
+bool
+zpage_deleted_under(Page page, OffsetNumber off, int slotno)
+{
+	ItemId		lp = PageGetItemId(page, off);
+	ZHeader		h;
+
+	if (ItemIdIsNormal(lp) && zpage_row_inside(page, lp))
+		h = zheader_get(zpage_row(page, lp));
+	else if (ItemIdIsRedirected(lp))
+		h = zpage_stub_header(lp);
+	else
+		return false;
+	return ZH_SLOT(h) == slotno && ZH_STATE(h) == ZSTATE_DELETED;
+}
+
 /* ---- undo ---- */
 
 /*
@@ -471,23 +487,48 @@ undo_update(Page page, OffsetNumber off, const char *payload, Size len)
 }
 
 /*
- * Gives the row, whose bytes are still there, its old header. Returns false,
- * with the page unchanged, if the payload does not fit the row.
+ * Returns whether the deletion or move that rec describes has ended the row at
+ * off, in the chain of slot slotno. If rec is open, only a row that is deleted
+ * under the slot is one of them.
  */
 static bool
-undo_delete(Page page, OffsetNumber off, const char *payload, Size len)
+was_ended(Page page, int slotno, const ZuRecord *rec, OffsetNumber off)
 {
-	ItemId		lp = PageGetItemId(page, off);
-	ZHeader		present = zheader_get(zpage_row(page, lp));
-	ZHeader		old;
-	const char *p;
+	return !rec->open || zpage_deleted_under(page, off, slotno);
+}
 
-	p = zheader_compact_get(payload, payload + len, 0, &old);
-	if (p == NULL || p != payload + len)
+/*
+ * Gives the rows, whose bytes are still there, their old headers. Returns
+ * false, with the page unchanged, if the payload does not fit one of them, or
+ * has no row.
+ */
+static bool
+undo_delete(Page page, int slotno, const ZuRecord *rec, const char *payload, Size len)
+{
+	int			last = rec->open ? Min(rec->offset + rec->nrows - 1,
+									   (int) PageGetMaxOffsetNumber(page)) : rec->offset;
+	ZHeader		old[ZHEAP_MAX_OFFSET + 1];
+
+	if (last > ZHEAP_MAX_OFFSET || !was_ended(page, slotno, rec, rec->offset))
 		return false;
-	if ((old ^ present) & (ZH_NATTS_MASK | ZH_NULLS))
-		return false;
-	zpage_set_header(page, off, restored_header(old, present));
+	for (int off = rec->offset; off <= last; off++)
+	{
+		ItemId		lp = PageGetItemId(page, off);
+		ZHeader		present;
+
+		if (!was_ended(page, slotno, rec, off))
+			continue;
+		if (!ItemIdIsNormal(lp))
+			return false;		/* PAGE-6 */
+		present = zheader_get(zpage_row(page, lp));
+		if (zheader_compact_get(payload, payload + len, present, &old[off]) != payload + len ||
+			!zheader_same_shape(old[off], present))
+			return false;
+		old[off] = restored_header(old[off], present);
+	}
+	for (int off = rec->offset; off <= last; off++)
+		if (was_ended(page, slotno, rec, off))
+			zpage_set_header(page, off, old[off]);
 	return true;
 }
 
@@ -522,7 +563,7 @@ zpage_undo(Page page, int slotno, const ZuRecord *rec, const char *payload, Size
 			return undo_update(page, rec->offset, payload, len);
 		case ZUR_DELETE:
 		case ZUR_MOVE:
-			return undo_delete(page, rec->offset, payload, len);
+			return undo_delete(page, slotno, rec, payload, len);
 		default:
 			return false;
 	}

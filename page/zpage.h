@@ -286,6 +286,12 @@ zpage_stub_header(ItemId lp)
 }
 
 /*
+ * zpage_deleted_under: returns whether the row or stub at off, which the page
+ * has, is deleted under the slot.
+ */
+extern bool zpage_deleted_under(Page page, OffsetNumber off, int slotno);
+
+/*
  * zpage_row_length: returns the length (room - slack) of the row at an
  * LP_NORMAL line pointer.
  */
@@ -441,7 +447,8 @@ extern void zpage_grow_slots(Page page, int n);
  *
  * - UPDATE: the row gets its old bytes and header.
  *
- * - DELETE, MOVE: the row gets its old header.
+ * - DELETE, MOVE: the row gets its old header; of an open DELETE, each row of
+ * the range that is deleted under the slot (RANGE-3 in dml/).
  *
  * - LOCK: if rec is open, no row has the tag of the slot afterwards (TAG-2 in
  * dml/). Otherwise nothing changes.

@@ -476,14 +476,14 @@ typedef enum EntryState
 
 /*
  * Returns the state of an index entry of the row at off, and for a stub or a
- * deleted row the slot of its deleter in *slotno. LP_DEAD means dead to all:
+ * deleted row its header in *header. LP_DEAD means dead to all:
  * the row's undo was discarded earlier, and the discard record raised the
  * conflict. A line pointer becomes unused, or is cut off, only after the index
  * entries that point to it have been removed; so if there is none, the page or
  * the index is damaged. The page is locked.
  */
 static EntryState
-entry_state(Page page, OffsetNumber off, uint16 *slotno)
+entry_state(Page page, OffsetNumber off, ZHeader *header)
 {
 	ItemId		lp;
 
@@ -498,14 +498,12 @@ entry_state(Page page, OffsetNumber off, uint16 *slotno)
 		return ENTRY_ASTRAY;
 	if (ItemIdIsNormal(lp))
 	{
-		ZHeader		header = zheader_get(zpage_row(page, lp));
-
-		*slotno = ZH_SLOT(header);
-		return ZH_LIVE(header) ? ENTRY_NEEDED : ENTRY_STUB;
+		*header = zheader_get(zpage_row(page, lp));
+		return ZH_LIVE(*header) ? ENTRY_NEEDED : ENTRY_STUB;
 	}
 	if (!ItemIdIsRedirected(lp))
 		return ENTRY_DEAD;
-	*slotno = ZH_SLOT(zpage_stub_header(lp));
+	*header = zpage_stub_header(lp);
 	return ENTRY_STUB;
 }
 
@@ -832,7 +830,7 @@ check_block(KeyJudge *judge, Relation rel, TM_IndexDeleteOp *delstate, int first
 		bool		known = delstate->status[delstate->deltids[i].id].knowndeletable;
 
 		stub->off = ItemPointerGetOffsetNumber(&delstate->deltids[i].tid);
-		switch (entry_state(page, stub->off, &stub->slotno))
+		switch (entry_state(page, stub->off, &stub->header))
 		{
 			case ENTRY_NEEDED:
 				if (known)

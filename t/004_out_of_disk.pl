@@ -20,13 +20,14 @@ $node->safe_psql(
 });
 my $state = 'SELECT count(*), sum(n), sum(id), sum(length(filler)) FROM';
 
-# Statements that need much new undo. (Rows of a plain INSERT share their undo
-# records, but speculative ones do not.)
+# Statements that need much new undo. (Rows of a plain INSERT or DELETE share
+# their undo records, but speculative ones, and those of several commands, do
+# not.)
 my %writers = (
 	insert => q{INSERT INTO %s SELECT g, 1, repeat('y', 200) FROM generate_series(100001, 160000) g ON CONFLICT DO NOTHING},
 	update => q{UPDATE %s SET n = n + 1, filler = md5(id::text) || repeat('z', 168)},
 	move => q{UPDATE %s SET id = id + 1000000},
-	delete => q{DELETE FROM %s});
+	delete => q{DO $d$ BEGIN FOR i IN 1 .. 20000 LOOP DELETE FROM %s WHERE id = i; END LOOP; END $d$});
 
 for my $point (qw(undo-extend undo-alloc))
 {

@@ -1,5 +1,5 @@
-# Rows that one command inserts share an undo record (RANGE-1, RANGE-2), or
-# need none (FROZEN-1). Counts these records; crashes, a standby, rollbacks and
+# Rows that one command inserts or deletes share an undo record (RANGE-1 to
+# RANGE-3), or need none (FROZEN-1). Counts these records; crashes, a standby, rollbacks and
 # prepared transactions in the middle of such a command; what zundo.check
 # reports of a forged record.
 use strict;
@@ -175,7 +175,47 @@ sound($node, 'frozen rows', qw(v frozen zundo.undo_log));
 same('frozen rows');
 is($standby->safe_psql('postgres', $frozen), sql("$frozen;"), 'frozen rows: the same on the standby');
 
-# 5. A record whose range includes rows that were there before it.
+# 5. Deletions: as insertions.
+sql(q{CREATE TABLE d (id int, pad text) USING zheap; CREATE INDEX ON d (id);
+	INSERT INTO d SELECT g, repeat('d', 40) FROM generate_series(1, 2000) g;});
+my $state_of_t = $state;
+$state =~ s/FROM t$/FROM d/;
+$pages = sql(q{SELECT pg_relation_size('d') / 8192;});
+$keeper = session($node);
+my $all_of_d = ask($keeper, 'BEGIN ISOLATION LEVEL REPEATABLE READ', $state);
+$start = sql('SELECT pg_current_wal_insert_lsn();');
+my $deletions = qq{SELECT count(*), count(*) FILTER (WHERE 'open' = ANY (flags)), sum(nrows)
+	FROM zundo.undo_records(NULL, NULL) WHERE type = 'DELETE' AND relation = 'd'::regclass;};
+$before = sql("$state;");
+sql('BEGIN;', 'DELETE FROM d;', 'ROLLBACK;');
+is(sql("$state;"), $before, 'deletions: rolled back');
+like(sql(qq{SELECT count(*) FILTER (WHERE description LIKE '%no undo%'), count(*) FILTER (WHERE description LIKE '%open, rows%')
+	FROM pg_get_wal_records_info('$start', pg_current_wal_flush_lsn()) WHERE resource_manager = 'zundo' AND record_type = 'DELETE';}),
+	qr/^@{[2000 - $pages - 1]}\|$pages$/, 'deletions: WAL of all but one row of each page names no undo');
+like(sql($deletions), qr/^@{[$pages + 1]}\|$pages\|2000$/, 'deletions: an open record for each page');
+sql('DELETE FROM d WHERE id % 3 = 0;');
+is(ask($keeper, $state), $all_of_d, 'deletions: an old snapshot sees all rows');
+same('deletions');
+my $fourth = q{SET zundo.fault = 'delete-logged:crash:4';};
+dies('fourth deletion', $fourth, 'DELETE FROM d WHERE id <= 60;');
+dies('deletion in a subtransaction', 'BEGIN;', 'DELETE FROM d WHERE id BETWEEN 100 AND 120;', 'SAVEPOINT s;', 'DELETE FROM d WHERE id < 130;',
+	'ROLLBACK TO s;', 'DELETE FROM d WHERE id BETWEEN 130 AND 140;', 'CHECKPOINT;', $fourth, 'DELETE FROM d WHERE id < 200;');
+$before = sql("$state;");
+sql('BEGIN;', 'DELETE FROM d WHERE id < 500;', 'SAVEPOINT s;', 'DELETE FROM d WHERE id < 700;',
+	q{INSERT INTO d SELECT g, 'p' FROM generate_series(1, 50) g;}, q{DELETE FROM d WHERE pad = 'p' AND id > 10;}, q{PREPARE TRANSACTION 'd';});
+sql('DELETE FROM d WHERE id BETWEEN 701 AND 710; UPDATE d SET pad = upper(pad) WHERE id BETWEEN 711 AND 720;');
+sql(q{INSERT INTO d SELECT g, repeat('d', 40) FROM generate_series(701, 710) g WHERE g % 3 > 0;});
+sql('UPDATE d SET pad = lower(pad) WHERE id BETWEEN 711 AND 720;');
+crash($node);
+sound($node, 'prepared deletion', qw(d zundo.undo_log));
+sql(q{ROLLBACK PREPARED 'd';});
+ok($node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM zundo.stat_rollback'), 'prepared deletion: rolled back');
+is(sql("$state;"), $before, 'prepared deletion: all rows are there');
+sound($node, 'deletions', qw(d zundo.undo_log));
+same('prepared deletion');
+$state = $state_of_t;
+
+# 6. A record whose range includes rows that were there before it.
 sql(q{CREATE TABLE lie (id int) USING zheap; BEGIN; INSERT INTO lie VALUES (1), (2), (3), (4);
 	UPDATE lie SET id = -id WHERE id = 3; INSERT INTO lie VALUES (11), (12), (13); PREPARE TRANSACTION 'lie';});
 sound($node, 'before the lie', 'lie');

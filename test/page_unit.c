@@ -5,8 +5,8 @@
  *
  * Compares a page with a simple model after each random step and returns the
  * number of comparisons; a mismatch is an ERROR.
- * Rules: PAGE-1, PAGE-2, PAGE-3, PAGE-7, ROOM-1, PRUNE-1, RANGE-1, ROLLBACK-1,
- * TAG-2.
+ * Rules: PAGE-1, PAGE-2, PAGE-3, PAGE-7, ROOM-1, PRUNE-1, RANGE-1, RANGE-3,
+ * ROLLBACK-1, TAG-2.
  */
 #include "unit.h"
 
@@ -243,7 +243,7 @@ page_delete(Model *m)
 		return;
 	h = zheader_get(row->bytes);
 	saved = save(row, moved ? ZUR_MOVE : ZUR_DELETE);
-	p = zheader_compact_put(saved->payload, h, 0);
+	p = zheader_compact_put(saved->payload, h, h);
 	saved->payload_len = p - saved->payload;
 
 	h = ZH_WITH_STATE(ZH_WITH_SLOT(h, 1 + pick(m->nslots)),
@@ -289,6 +289,74 @@ page_undo_change(Model *m)
 	memcpy(row->bytes, saved->before, saved->before_len);
 	row->len = saved->before_len;
 	zheader_set(row->bytes, h);
+}
+
+/* Returns whether the model's row or stub at off is deleted under the slot. */
+static bool
+is_deleted_under(const Model *m, int off, int slotno)
+{
+	const ModelRow *row = &m->row[off];
+	ZHeader		h;
+
+	if (row->kind == LP_REDIRECT)
+		return row->slot == slotno && row->state == ZSTATE_DELETED;
+	if (row->kind != LP_NORMAL)
+		return false;
+	h = zheader_get(row->bytes);
+	return ZH_SLOT(h) == slotno && ZH_STATE(h) == ZSTATE_DELETED;
+}
+
+/*
+ * Deletes some of the rows from a random one up to the next that is deleted
+ * under the slot, by one open record, and mostly undoes it (RANGE-3). Rows that
+ * share a record have the same header before but for shape and locks.
+ */
+static void
+page_share_delete(Model *m)
+{
+	const ZHeader own = ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL | ZH_LOCK_MASK | ZH_TAG_MASK;
+	Page		page = (Page) m->block.data;
+	int			first = pick_normal(m);
+	int			last = first;
+	int			slotno = 1 + pick(m->nslots);
+	ZHeader		before[ZHEAP_MAX_OFFSET + 1] = {0};
+	ZHeader		old;
+	char		payload[ZHEADER_COMPACT_MAX];
+	ZuRecord	rec = {0};
+
+	if (first == 0 || !ZH_LIVE(zheader_get(m->row[first].bytes)))
+		return;
+	old = zheader_get(m->row[first].bytes);
+	while (last < m->nrows && !is_deleted_under(m, last + 1, slotno))
+		last++;
+	if (last == first || zheader_compact_put(payload, old, old) != payload + 2)
+		return;
+	for (int off = first; off <= last; off++)
+	{
+		ModelRow   *row = &m->row[off];
+		ZHeader		h;
+
+		if (row->kind != LP_NORMAL || !ZH_LIVE(zheader_get(row->bytes)) ||
+			zheader_of_new(zheader_get(row->bytes)) == 0 || (off > first && pick(3) == 0))
+			continue;
+		before[off] = (zheader_get(row->bytes) & own) | (old & ~own);
+		h = ZH_WITH_STATE(ZH_WITH_SLOT(before[off], slotno), ZSTATE_DELETED) | ZH_KEY_CHANGE;
+		zheader_set(row->bytes, h);
+		zpage_set_header(page, off, h);
+		row->nsaved = 0;
+	}
+	page_lock(m);
+	if (pick(3) == 0)
+		return;
+	rec.type = ZUR_DELETE;
+	rec.offset = first;
+	rec.nrows = last - first + 1 + (last == m->nrows ? pick(ZHEAP_MAX_OFFSET - last + 1) : 0);
+	rec.open = true;
+	CHECK(zpage_undo(page, slotno, &rec, payload, 2));
+	for (int off = first; off <= last; off++)
+		if (before[off] != 0)
+			zheader_set(m->row[off].bytes, ZH_WITHOUT_LOCKS(before[off]) |
+						(zheader_get(m->row[off].bytes) & (ZH_LOCK_MASK | ZH_TAG_MASK)));
 }
 
 /*
@@ -363,6 +431,7 @@ page_undo_garbage(Model *m)
 	rec.type = ZUR_INSERT + pick(4);
 	rec.offset = pick(m->nrows + 3);
 	rec.nrows = pick(5);
+	rec.open = pick(2) == 0;
 	random_bytes(payload, len);
 	unit.cases++;
 	if (zpage_undo((Page) copy.data, 1 + pick(m->nslots), &rec, payload, len))
@@ -469,8 +538,8 @@ page_step(Model *m)
 {
 	static void (*const steps[]) (Model *) = {
 		page_put, page_put, page_put, page_put, page_update, page_update, page_update,
-		page_delete, page_lock, page_undo_change, page_undo_change, page_undo_insert,
-		page_undo_lock, page_undo_garbage, page_slots
+		page_delete, page_share_delete, page_lock, page_undo_change, page_undo_change,
+		page_undo_insert, page_undo_lock, page_undo_garbage, page_slots
 	};
 
 	if (pick(40) == 0)

@@ -103,8 +103,12 @@ random_record(ZuRecord *rec, char *raw, char *packed)
 			for (int i = 0; i < rec->payload_len; i++)
 				raw[i] = (char) pick(256);
 			break;
-		case ZUR_UPDATE:
 		case ZUR_DELETE:
+			rec->nrows = (uint16) (1 + (pick(2) == 0 ? pick(ZHEAP_MAX_OFFSET) : 0));
+			rec->open = rec->nrows > 1;
+			random_payload(rec, raw, packed);
+			break;
+		case ZUR_UPDATE:
 		case ZUR_ROWS:
 			random_payload(rec, raw, packed);
 			break;

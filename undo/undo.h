@@ -338,11 +338,11 @@ typedef struct ZuHeader
 	uint8		lockmode;
 } ZuHeader;
 
-/* Returns whether it is the header of an open LOCK. */
+/* Returns whether it is the header of an open LOCK or DELETE. */
 static inline bool
-zu_header_open_lock(const ZuHeader *header)
+zu_header_open(const ZuHeader *header)
 {
-	return header->type == ZUR_LOCK && header->nrows > 1;
+	return (header->type == ZUR_LOCK || header->type == ZUR_DELETE) && header->nrows > 1;
 }
 
 /* Sets in *header the type of rec, and which rows it is about. */

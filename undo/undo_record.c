@@ -147,6 +147,9 @@ zur_length(ZuRecord *rec)
 			if (rec->xflags & ZUX_SPECULATIVE)
 				len += 4;
 			break;
+		case ZUR_DELETE:
+			len += zvarint_size(stored_rows(rec));
+			break;
 		case ZUR_LOCK:
 			len += 1;
 			break;
@@ -156,7 +159,6 @@ zur_length(ZuRecord *rec)
 			len += 6;
 			break;
 		case ZUR_UPDATE:
-		case ZUR_DELETE:
 		case ZUR_ROWS:
 			break;
 	}
@@ -196,6 +198,10 @@ zur_pack(const ZuRecord *rec, char *dst)
 			if (rec->xflags & ZUX_SPECULATIVE)
 				p = put_le(p, rec->token, 4);
 			break;
+		case ZUR_DELETE:
+			Assert(rec->open == (rec->nrows > 1));
+			p = zvarint_put(p, stored_rows(rec));
+			break;
 		case ZUR_LOCK:
 			*p++ = (char) (rec->lockmode | (rec->open ? OPEN_LOCK : 0));
 			break;
@@ -210,7 +216,6 @@ zur_pack(const ZuRecord *rec, char *dst)
 			p = put_le(p, rec->hold, 6);
 			break;
 		case ZUR_UPDATE:
-		case ZUR_DELETE:
 		case ZUR_ROWS:
 			break;
 	}
@@ -255,11 +260,18 @@ unpack_by_type(const char *p, const char *end, ZuRecord *rec)
 	switch (rec->type)
 	{
 		case ZUR_INSERT:
+		case ZUR_DELETE:
 			p = zvarint_get(p, end, &rows);
 			if (p == NULL || rows >> 1 >= MAX_INSERT_ROWS)
 				return false;
 			rec->nrows = (uint16) ((rows >> 1) + 1);
 			rec->open = (rows & 1) != 0;
+			if (rec->type == ZUR_DELETE)
+			{
+				if (rec->open != (rec->nrows > 1))
+					return false;
+				break;
+			}
 			if (rec->xflags & ZUX_SPECULATIVE)
 			{
 				if (!get_le(&p, end, 4, &v))
@@ -293,7 +305,6 @@ unpack_by_type(const char *p, const char *end, ZuRecord *rec)
 			rec->hold = v;
 			break;
 		case ZUR_UPDATE:
-		case ZUR_DELETE:
 		case ZUR_ROWS:
 			break;
 		default:
@@ -372,7 +383,7 @@ zur_unpack(const char *src, Size len, ZuRecord *rec)
  * zur_layout: See undo_record.h. A record without prev ends its chain, and one
  * with a top-level xid is the first of its transaction: there is one of each.
  * The bytes of an insertion end with a number of rows that its neighbours need
- * not have, and an open LOCK is about all rows.
+ * not have, and so do those of an open DELETE; an open LOCK is about all rows.
  */
 bool
 zur_layout(const char *src, const ZuRecord *rec, ZurLayout *layout)
@@ -385,7 +396,8 @@ zur_layout(const char *src, const ZuRecord *rec, ZurLayout *layout)
 	layout->offset_at = FIXED_START + (int) zvarint_size(zigzag_encode((int32) (rec->relnumber -
 																				rec->reloid))) + 8;
 	layout->prev_at = layout->offset_at + 2 + (int) zvarint_size(rec->cid);
-	layout->least = layout->prev_at + 8 + (rec->type == ZUR_LOCK ? 1 : 2);
+	layout->least = layout->prev_at + 8 +
+		(rec->type == ZUR_LOCK ? 1 : rec->type == ZUR_DELETE ? 3 : 2);
 	Assert(memcmp(src + layout->prev_at, &rec->prev, 8) == 0);
 	return true;
 }
@@ -393,7 +405,7 @@ zur_layout(const char *src, const ZuRecord *rec, ZurLayout *layout)
 /*
  * zur_is_alike: See undo_record.h. Compares the bytes of xid, relation and
  * block, and those of the command id. Two bytes of payload suffice for
- * ZUX_LZ4.
+ * ZUX_LZ4. The number of rows of a DELETE that is not open is one byte, 0.
  */
 bool
 zur_is_alike(const ZurLayout *layout, const char *src, Size len, OffsetNumber *off, UndoPtr *prev)
@@ -406,6 +418,7 @@ zur_is_alike(const ZurLayout *layout, const char *src, Size len, OffsetNumber *o
 	if (length < (Size) layout->least || length > len || src[0] != layout->src[0] ||
 		(((uint8) src[0] & TYPE_MASK) == ZUR_LOCK &&
 		 (length != layout->length || ((uint8) src[length - 1] & OPEN_LOCK) != 0)) ||
+		(((uint8) src[0] & TYPE_MASK) == ZUR_DELETE && src[layout->prev_at + 8] != 0) ||
 		memcmp(src + 3, layout->src + 3, layout->offset_at - 3) != 0 ||
 		memcmp(p + 2, layout->src + layout->offset_at + 2,
 			   layout->prev_at - layout->offset_at - 2) != 0)

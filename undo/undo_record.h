@@ -22,9 +22,11 @@
  *	             INSERT       varint: (n-1) << 1 | open (offset .. offset+n-1);
  *	                          4 bytes speculative token if ZUX_SPECULATIVE
  *	             UPDATE       compact old header, delta (tuple/ztuple.h)
- *	             DELETE       compact old header; the row's bytes are on the
- *	                          page or saved (mvcc/zsaved.c)
- *	             MOVE         6 bytes forward TID, then as DELETE
+ *	             DELETE       varint as of INSERT, n > 1 if open; compact old
+ *	                          header, without its shape if it has one: the
+ *	                          row's bytes are on the page or saved
+ *	                          (mvcc/zsaved.c)
+ *	             MOVE         6 bytes forward TID, old header as of DELETE
  *	             LOCK         1 byte: lock mode (bits 0-6), open (bit 7)
  *	             LOCKS        6 bytes youngest locker's xid, then entries of 8
  *	                          bytes (ZLockEntry)
@@ -49,7 +51,7 @@ typedef enum ZuRecordType
 	ZUR_INSERT = 1,				/* rows offset .. offset + nrows - 1 came to
 								 * be; see 'open' */
 	ZUR_UPDATE,					/* one row changed in place */
-	ZUR_DELETE,					/* one row deleted */
+	ZUR_DELETE,					/* one row deleted; see 'open' */
 	ZUR_MOVE,					/* one row moved by an update to 'forward' */
 	ZUR_LOCK,					/* one row locked; see 'open' */
 	ZUR_IMAGE,					/* not in a chain: the whole table page as it
@@ -104,13 +106,17 @@ typedef struct ZuRecord
 	 */
 	TransactionId as_of;
 	UndoPtr		prev;			/* InvalidUndoPtr = none */
-	uint16		nrows;			/* INSERT */
+	uint16		nrows;			/* INSERT, DELETE */
 
 	/*
 	 * INSERT: only the first row of the range came with this record. Further
 	 * rows may have followed, and other transactions may have used line
 	 * pointers of the range. The record is about those versions whose headers
 	 * name the slot of its chain (RANGE-1 in dml/).
+	 *
+	 * DELETE: further rows of the range may have been deleted. The record is
+	 * about those versions that are deleted under the slot of its chain
+	 * (RANGE-3 in dml/). It is open if nrows is above 1.
 	 *
 	 * LOCK: the rows of the page whose lock tags name the slot of its chain
 	 * are locked, and no others (TAG-1 in dml/).
@@ -138,16 +144,33 @@ zrecord_is_saved(ZuRecordType type)
 	return type == ZUR_IMAGE || type == ZUR_ROWS;
 }
 
+/* Returns the number of line pointers, from rec->offset on, in rec's range. */
+static inline int
+zrecord_range(const ZuRecord *rec)
+{
+	return rec->type == ZUR_INSERT || rec->type == ZUR_DELETE ? rec->nrows : 1;
+}
+
 /*
- * Returns whether rec is about a version of the row at off that names the slot
- * of rec's chain. A LOCK record is about none.
+ * Returns whether rec may be about a version of the row at off that names the
+ * slot of rec's chain. A LOCK record is about none.
  */
 static inline bool
 zrecord_concerns(const ZuRecord *rec, OffsetNumber off)
 {
-	if (rec->type == ZUR_INSERT)
-		return off >= rec->offset && off < rec->offset + rec->nrows;
-	return rec->offset == off && rec->type != ZUR_LOCK;
+	return off >= rec->offset && off < rec->offset + zrecord_range(rec) && rec->type != ZUR_LOCK;
+}
+
+/*
+ * Returns whether rec has written a version of the row at off with this header,
+ * which names the slot of rec's chain, if no newer record of the chain has. An
+ * open DELETE has written only deleted versions (RANGE-3 in dml/).
+ */
+static inline bool
+zrecord_wrote(const ZuRecord *rec, OffsetNumber off, ZHeader header)
+{
+	return zrecord_concerns(rec, off) &&
+		(rec->type != ZUR_DELETE || !rec->open || ZH_STATE(header) == ZSTATE_DELETED);
 }
 
 /*
