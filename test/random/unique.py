@@ -217,7 +217,7 @@ class Run:
                 if rng.random() < .2:
                     cursor.execute("REINDEX INDEX " + rng.choice(["u_k", "u_n", "CONCURRENTLY u_k", "CONCURRENTLY u_w"]))
                 self.count("tended")
-                if self.options.kill and time.time() > killed + self.options.kill:
+                if self.options.kill and killed + self.options.kill < time.time() < self.until - 3:
                     killed = time.time()
                     cursor.execute("SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1")
                     os.kill(cursor.fetchone()[0], signal.SIGKILL)
@@ -252,6 +252,8 @@ class Run:
             thread.start()
         for thread in threads:
             thread.join()
+        time.sleep(1)                   # the server may not have noticed a kill yet
+        self.cluster.wait_until_up()
         self.check()
         for line in self.cluster.new_faults():
             if not self.options.kill or "signal 9" not in line:
