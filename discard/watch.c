@@ -105,9 +105,10 @@ look_at_disk(ZWatch *watch)
 		statvfs(GetDatabasePath(locator.dbOid, locator.spcOid), &disk) != 0 || disk.f_blocks == 0)
 		return;
 	percent = (int) ((uint64) disk.f_bavail * 100 / disk.f_blocks);
-	if (percent >= zundo_log_disk_free)
+	if (percent > zundo_log_disk_free)
 		watch->disk_told = 0;
-	else if (watch->disk_told == 0 || percent + 1 <= watch->disk_told / 2)
+	else if (percent < zundo_log_disk_free &&
+			 (watch->disk_told == 0 || percent + 1 <= watch->disk_told / 2))
 	{
 		watch->disk_told = percent + 1;
 		ereport(LOG,

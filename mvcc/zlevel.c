@@ -216,7 +216,6 @@ zlevel_forget_locked(Relation rel, const ItemPointerData *tid)
 		row->reloid = InvalidOid;	/* its memory is freed before the next row */
 	if (unlikely(zlevel_current()->estate == NULL))
 		levels.found.reloid = InvalidOid;
-	levels.conflict.reloid = InvalidOid;
 }
 
 /* zlevel_note_lock: See zlevel.h. */
@@ -345,4 +344,5 @@ zlevel_at_xact_end(void)
 {
 	levels.none.changed.change = InvalidUndoPtr;
 	levels.found.reloid = InvalidOid;
+	levels.conflict.reloid = InvalidOid;
 }
