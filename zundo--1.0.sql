@@ -372,6 +372,97 @@ COMMENT ON COLUMN zundo.table_sizes.index_bytes IS 'bytes of its indexes';
 COMMENT ON COLUMN zundo.table_sizes.toast_bytes IS 'bytes of its TOAST table, with the index of that';
 COMMENT ON COLUMN zundo.table_sizes.total_bytes IS 'all of these bytes, and those of the maps';
 
+-- Its body has a search path of its own, so it names what it uses without a schema.
+CREATE FUNCTION zundo.advise(
+        OUT relation pg_catalog.regclass, OUT finding pg_catalog.text, OUT reason pg_catalog.text,
+        OUT statement pg_catalog.text)
+    RETURNS SETOF pg_catalog.record
+    LANGUAGE sql STABLE PARALLEL RESTRICTED SET search_path TO pg_catalog, pg_temp
+    AS $$
+    WITH t AS (
+        SELECT c.oid, a.amname AS am, format('%I.%I', n.nspname, c.relname) AS name,
+               s.n_tup_upd AS updates, s.n_tup_upd - s.n_tup_hot_upd AS moved,
+               -- null on 15
+               (to_jsonb(s) ->> 'n_tup_newpage_upd')::bigint AS newpage,
+               s.n_live_tup AS live, s.n_dead_tup AS dead,
+               COALESCE((SELECT o.option_value::int FROM pg_options_to_table(c.reloptions) o
+                         WHERE o.option_name = 'fillfactor'), 100) AS fillfactor
+        FROM pg_class c
+             JOIN pg_namespace n ON n.oid = c.relnamespace
+             JOIN pg_am a ON a.oid = c.relam
+             JOIN pg_stat_user_tables s ON s.relid = c.oid
+        WHERE c.relkind = 'r' AND c.relpersistence <> 't' AND n.nspname <> 'zundo'
+          AND (pg_has_role(c.relowner, 'USAGE') OR has_table_privilege(c.oid, 'SELECT'))
+          AND NOT EXISTS (SELECT FROM pg_depend d
+                          WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
+    ), i AS (
+        SELECT x.*, t.*, m.amname AS method, c.relispartition, n.index,
+               format('CREATE %sINDEX CONCURRENTLY ON %s USING zbtree ', u.kind, t.name) AS create_it,
+               substr(pg_get_indexdef(c.oid),
+                      1 + length(format('CREATE %sINDEX %I ON %s USING %s ', u.kind, c.relname, t.name, m.amname))) AS columns
+        FROM t
+             JOIN pg_index x ON x.indrelid = t.oid
+             JOIN pg_class c ON c.oid = x.indexrelid
+             JOIN pg_am m ON m.oid = c.relam
+             CROSS JOIN LATERAL (SELECT CASE WHEN x.indisunique THEN 'UNIQUE ' ELSE '' END AS kind) u
+             CROSS JOIN LATERAL (SELECT format('%s.%I', c.relnamespace::regnamespace, c.relname) AS index) n
+        WHERE t.am = 'zheap' AND x.indislive
+    )
+    SELECT t.oid::regclass, 'convert',
+           format('%s of %s updates were not HOT, and %s rows are dead beside %s',
+                  t.moved, t.updates, t.dead, t.live)
+           || COALESCE((SELECT format('; the oldest snapshot is from %s', date_trunc('second', min(a.xact_start)))
+                        FROM pg_stat_activity a
+                        WHERE a.datname = current_database() AND a.backend_xmin IS NOT NULL
+                          AND a.pid <> pg_backend_pid()
+                        HAVING count(a.xact_start) > 0), ''),
+           format('ALTER TABLE %s SET ACCESS METHOD zheap', t.name)
+    FROM t
+    WHERE t.am = 'heap' AND t.updates >= 1000 AND (t.moved > t.updates / 2 OR t.dead > t.live / 5)
+    UNION ALL
+    SELECT i.indrelid::regclass, 'invalid index',
+           format('%s is not valid, so it serves no query, but each change of its columns moves the row', i.index),
+           format('%s INDEX CONCURRENTLY %s', CASE WHEN i.relispartition THEN 'REINDEX' ELSE 'DROP' END, i.index)
+    FROM i
+    WHERE NOT i.indisvalid
+      -- what a command still builds or drops is not left over
+      AND NOT EXISTS (SELECT FROM pg_locks l
+                      WHERE l.locktype = 'relation' AND l.relation = i.indrelid AND l.mode = 'ShareUpdateExclusiveLock'
+                        AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+    UNION ALL
+    SELECT i.indrelid::regclass, 'zbtree',
+           format('%s of %s updates moved the row, %s of them within its page, as changes of indexed columns do; ',
+                  i.moved, i.updates, i.moved - i.newpage)
+           || CASE WHEN z.index IS NULL THEN format('%s may be zbtree: useful if its columns are those that change', i.index)
+                   ELSE format('%s can take the place of %s', z.index, i.index) END,
+           CASE WHEN z.index IS NULL THEN i.create_it || i.columns ELSE 'DROP INDEX CONCURRENTLY ' || i.index END
+    FROM i
+         LEFT JOIN LATERAL (SELECT z.index FROM i z
+                            WHERE z.indrelid = i.indrelid AND z.method = 'zbtree' AND z.indisvalid
+                              AND z.indisunique = i.indisunique AND z.columns = i.columns LIMIT 1) z ON true
+    WHERE i.method = 'btree' AND i.indisvalid
+      AND i.updates >= 1000 AND i.moved - i.newpage > i.updates / 10
+      -- those that zbtree can replace, and keeps in place then
+      AND (NOT i.indisunique OR current_setting('server_version_num')::int >= 180000)
+      AND i.indexprs IS NULL AND i.indpred IS NULL AND NOT i.indisreplident AND NOT i.indisclustered
+      AND NOT i.relispartition
+      AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conindid = i.indexrelid)
+      AND NOT EXISTS (SELECT FROM unnest(i.indclass::oid[]) k(oid) JOIN pg_opclass b ON b.oid = k.oid
+                      WHERE NOT EXISTS (SELECT FROM pg_opclass o JOIN pg_am m ON m.oid = o.opcmethod
+                                        WHERE m.amname = 'zbtree' AND o.opcname = b.opcname
+                                          AND o.opcnamespace = b.opcnamespace AND o.opcintype = b.opcintype))
+    UNION ALL
+    SELECT t.oid::regclass, 'fillfactor',
+           format('%s of %s updates put the row on another page, because its own was full, with fillfactor %s',
+                  t.newpage, t.updates, t.fillfactor),
+           format('ALTER TABLE %s SET (fillfactor = %s)', t.name, GREATEST(t.fillfactor - 10, 70))
+    FROM t
+    WHERE t.am = 'zheap' AND t.updates >= 1000 AND t.newpage > t.updates / 10 AND t.fillfactor > 70
+    ORDER BY 1, 2, 4
+$$;
+COMMENT ON FUNCTION zundo.advise() IS
+    'tables that would gain from another access method, index or fillfactor, each with the statement to run';
+
 -- Rights: what shows the work of other roles, or costs much, is for monitoring roles. Bytes of pages and of undo bypass row
 -- security and column privileges and include deleted rows, so they are for superusers, whatever is granted. zundo.check and
 -- zundo.row_locks check rights themselves.

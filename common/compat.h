@@ -212,9 +212,9 @@ typedef TU_UpdateIndexes ZcUpdateIndexes;
 
 /* 16 gave pgstat_count_heap_update a third argument. */
 #if PG_VERSION_NUM < 160000
-#define zc_count_update(rel, hot) pgstat_count_heap_update(rel, hot)
+#define zc_count_update(rel, hot, newpage) pgstat_count_heap_update(rel, hot)
 #else
-#define zc_count_update(rel, hot) pgstat_count_heap_update(rel, hot, false)
+#define zc_count_update(rel, hot, newpage) pgstat_count_heap_update(rel, hot, newpage)
 #endif
 
 /*

@@ -282,7 +282,7 @@ update_row(RowChange *u, TupleTableSlot *slot, ZcUpdateIndexes *update_indexes)
 		if (new->summarizing)
 			*update_indexes = ZC_UPDATE_SUMMARIZING;
 		ZUNDO_FAULT("row-counted");
-		zc_count_update(rel, true);
+		zc_count_update(rel, true, false);
 		pgstat_update_heap_dead_tuples(rel, 1);
 		show_updated(u, slot, &u->tid);
 		return ptr;
@@ -295,7 +295,7 @@ update_row(RowChange *u, TupleTableSlot *slot, ZcUpdateIndexes *update_indexes)
 	*update_indexes = ZC_UPDATE_ALL;
 	new->event |= new->columns->rechecked;
 	ZUNDO_FAULT("row-counted");
-	zc_count_update(rel, false);
+	zc_count_update(rel, false, place.buf != u->buf);
 	show_updated(u, slot, &newtid);
 	return ptr;
 }

@@ -326,8 +326,9 @@ SQL_HIDDEN_OPERATORS = re.compile(r"\b(in\s*\(|like|ilike|similar|between|nullif
 
 
 def sql_without_literals(text):
-    """Returns the script with comments, strings and psql's commands blanked; no character moves."""
-    pattern = re.compile(r"/\*.*?\*/|--[^\n]*|'(?:''|[^'])*'|^\\[^\n]*", re.S | re.M)
+    """Returns the script with comments, strings, psql's commands, and bodies of functions blanked, which have a search path of
+    their own; no character moves."""
+    pattern = re.compile(r"/\*.*?\*/|--[^\n]*|'(?:''|[^'])*'|\$\$.*?\$\$|^\\[^\n]*", re.S | re.M)
     return pattern.sub(lambda m: "''" + re.sub(r"[^\n]", " ", m.group(0))[2:] if m.group(0)[0] == "'"
                        else re.sub(r"[^\n]", " ", m.group(0)), text)
 

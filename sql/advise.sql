@@ -1,0 +1,113 @@
+-- zundo.advise: what it finds, and that its statements work.
+SET client_min_messages = warning;
+CREATE SCHEMA "The Shop";
+SET search_path = "The Shop";
+CREATE FUNCTION counted() RETURNS text LANGUAGE sql AS 'SELECT pg_stat_force_next_flush()::text';
+-- on 15 the server does not count updates that put a row on another page
+SELECT current_setting('server_version_num')::int >= 160000 AS counts_pages \gset
+CREATE VIEW advice AS SELECT relation, finding, reason, statement FROM zundo.advise()
+	WHERE relation::text LIKE '"The Shop".%' OR relation::text !~ '[.]';
+-- heap: updates without HOT, since the pages are full; a table with few updates; one whose updates are HOT
+CREATE TABLE "Old Orders" (id int PRIMARY KEY, n int, pad text) USING heap WITH (autovacuum_enabled = off);
+INSERT INTO "Old Orders" SELECT g, 0, repeat('x', 500) FROM generate_series(1, 2000) g;
+UPDATE "Old Orders" SET n = n + 1;
+CREATE TABLE few (id int PRIMARY KEY, n int) USING heap WITH (autovacuum_enabled = off);
+INSERT INTO few SELECT g, 0 FROM generate_series(1, 900) g;
+UPDATE few SET n = 1;
+CREATE TABLE hot (id int PRIMARY KEY, n int) USING heap WITH (autovacuum_enabled = off, fillfactor = 40);
+INSERT INTO hot SELECT g, 0 FROM generate_series(1, 20000) g;
+UPDATE hot SET n = 1 WHERE id % 10 = 0;
+SELECT counted();
+SELECT relation, finding, regexp_replace(reason, '; the oldest snapshot is from .*', '') AS reason, statement FROM advice;
+SELECT statement FROM advice WHERE finding = 'convert' \gset
+:statement;
+SELECT amname FROM pg_class c JOIN pg_am a ON a.oid = relam WHERE c.oid = '"Old Orders"'::regclass;
+SELECT pg_stat_reset_single_table_counters('"Old Orders"'::regclass) IS NOT NULL AS reset;
+SELECT * FROM advice;
+-- zheap: rows that move, for a column of a btree index has changed; the unique index can be zbtree from 18 on, the primary
+-- key and others cannot
+CREATE TABLE moved (id int PRIMARY KEY, k int NOT NULL, u int NOT NULL, c text) USING zheap
+	WITH (autovacuum_enabled = off, fillfactor = 70);
+CREATE INDEX "moved k" ON moved (k DESC, c COLLATE "C" text_pattern_ops) INCLUDE (u);
+CREATE UNIQUE INDEX moved_u ON moved (u);
+CREATE INDEX moved_expression ON moved ((k + 1));
+CREATE INDEX moved_partial ON moved (k) WHERE c LIKE 'a%';
+CREATE INDEX moved_zbtree ON moved USING zbtree (c);
+INSERT INTO moved SELECT g, g, g, 'c' FROM generate_series(1, 2000) g;
+UPDATE moved SET k = k + 1 WHERE id % 5 = 0;
+UPDATE moved SET k = k + 1 WHERE id % 5 = 1;
+UPDATE moved SET k = k + 1 WHERE id % 5 = 2;
+SELECT counted();
+SELECT finding, reason ~ '^1200 of 1200 updates moved the row, [0-9]+ of them within its page' AS numbers,
+	regexp_replace(reason, '^.*; ', '') AS reason, statement
+	FROM advice WHERE relation = 'moved'::regclass AND statement !~ 'UNIQUE'
+	UNION ALL SELECT 'zbtree', true, '"The Shop"."moved k" may be zbtree: useful if its columns are those that change',
+		'CREATE INDEX CONCURRENTLY ON "The Shop".moved USING zbtree (k DESC, c COLLATE "C" text_pattern_ops) INCLUDE (u)'
+	WHERE NOT :'counts_pages';
+SELECT count(*) = (current_setting('server_version_num')::int >= 180000)::int AS unique_from_18
+	FROM advice WHERE statement = 'CREATE UNIQUE INDEX CONCURRENTLY ON "The Shop".moved USING zbtree (u)';
+-- the statement works; the next one removes the other index
+SELECT COALESCE((SELECT statement FROM advice WHERE statement LIKE 'CREATE INDEX%'),
+	'CREATE INDEX ON "The Shop".moved USING zbtree (k DESC, c COLLATE "C" text_pattern_ops) INCLUDE (u)') AS statement \gset
+:statement;
+SELECT statement FROM advice WHERE statement LIKE 'DROP%'
+	UNION ALL SELECT 'DROP INDEX CONCURRENTLY "The Shop"."moved k"' WHERE NOT :'counts_pages' \gset
+\echo :statement
+:statement;
+SELECT count(*) FROM advice WHERE statement LIKE 'DROP%' OR statement LIKE 'CREATE INDEX%';
+SELECT pg_stat_reset_single_table_counters('moved'::regclass) IS NOT NULL AS reset;
+DROP INDEX moved_expression, moved_partial;
+UPDATE moved SET k = k + 1;
+SELECT counted();
+SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relid = 'moved'::regclass;
+SELECT * FROM advice WHERE relation = 'moved'::regclass;
+-- a class that zbtree lacks: no advice to fail with
+CREATE OPERATOR CLASS own_ops FOR TYPE int USING btree AS OPERATOR 1 <, OPERATOR 3 =, FUNCTION 1 btint4cmp(int, int);
+CREATE INDEX moved_own ON moved (k own_ops);
+UPDATE moved SET k = k + 1;
+SELECT counted();
+SELECT statement FROM advice WHERE relation = 'moved'::regclass AND finding = 'zbtree' AND statement !~ 'UNIQUE';
+-- zheap: rows that outgrow their pages
+CREATE TABLE grown (id int, pad text) USING zheap WITH (autovacuum_enabled = off);
+INSERT INTO grown SELECT g, 'x' FROM generate_series(1, 4000) g;
+UPDATE grown SET pad = repeat('x', 200);
+SELECT counted();
+SELECT finding, reason ~ '^[0-9]+ of 4000 updates put the row on another page, because its own was full, with fillfactor 100$' AS numbers, statement
+	FROM advice WHERE relation = 'grown'::regclass
+	UNION ALL SELECT 'fillfactor', true, 'ALTER TABLE "The Shop".grown SET (fillfactor = 90)' WHERE NOT :'counts_pages';
+ALTER TABLE "The Shop".grown SET (fillfactor = 90);
+SELECT statement FROM advice WHERE relation = 'grown'::regclass
+	UNION ALL SELECT 'ALTER TABLE "The Shop".grown SET (fillfactor = 80)' WHERE NOT :'counts_pages';
+ALTER TABLE "The Shop".grown SET (fillfactor = 70);
+SELECT * FROM advice WHERE relation = 'grown'::regclass;
+-- an index that a failed build has left; not that of a build in progress
+CREATE TABLE twice (id int, n int) USING zheap;
+INSERT INTO twice VALUES (1, 1), (1, 2);
+\set VERBOSITY terse
+CREATE UNIQUE INDEX CONCURRENTLY "twice id" ON twice (id);
+SELECT relation, finding, reason, statement FROM advice WHERE relation = 'twice'::regclass;
+BEGIN;
+LOCK TABLE twice IN SHARE UPDATE EXCLUSIVE MODE;
+SELECT count(*) FROM advice WHERE relation = 'twice'::regclass;
+COMMIT;
+SELECT statement FROM advice WHERE relation = 'twice'::regclass \gset
+:statement;
+SELECT count(*) FROM advice WHERE relation = 'twice'::regclass;
+-- tables that the caller may not read are left out
+CREATE UNIQUE INDEX CONCURRENTLY "twice id" ON twice (id);
+CREATE ROLE regress_advised;
+GRANT USAGE ON SCHEMA "The Shop" TO regress_advised;
+SET ROLE regress_advised;
+SELECT count(*) FROM zundo.advise() WHERE relation = 'twice'::regclass;
+RESET ROLE;
+GRANT SELECT ON twice TO regress_advised;
+SET ROLE regress_advised;
+SELECT count(*) FROM zundo.advise() WHERE relation = 'twice'::regclass;
+RESET ROLE;
+REVOKE ALL ON twice FROM regress_advised;
+ALTER TABLE twice OWNER TO regress_advised;
+SET ROLE regress_advised;
+SELECT count(*) FROM zundo.advise() WHERE relation = 'twice'::regclass;
+RESET ROLE;
+DROP SCHEMA "The Shop" CASCADE;
+DROP ROLE regress_advised;
