@@ -14,6 +14,7 @@
 
 #include "access/xact.h"
 #include "common/zundo.h"
+#include "convert/convert.h"
 #include "dml/zdml.h"
 #include "executor/executor.h"
 #include "fmgr.h"
@@ -78,6 +79,7 @@ shmem_request(void)
 	RequestAddinShmemSpace(zcommitted_shmem_size());
 	RequestAddinShmemSpace(zkeyqueue_shmem_size());
 	RequestAddinShmemSpace(zbound_shmem_size());
+	RequestAddinShmemSpace(zconvert_shmem_size());
 	zu_shmem_request();
 }
 
@@ -94,6 +96,7 @@ shmem_startup(void)
 	zcommitted_shmem_startup();
 	zkeyqueue_shmem_startup();
 	zbound_shmem_startup();
+	zconvert_shmem_startup();
 }
 
 /* ---- a query is planned and executed ---- */
@@ -153,6 +156,7 @@ executor_start(QueryDesc *query, int eflags)
 	else
 		standard_ExecutorStart(query, eflags);
 	Assert(query->estate != NULL);
+	zconvert_check_query(query, eflags);
 	zctid_check_statement(query, eflags);
 	if ((query->estate->es_top_eflags & (EXEC_FLAG_SKIP_TRIGGERS | EXEC_FLAG_EXPLAIN_ONLY)) == 0)
 		zhandle_query_begin(query->estate);
@@ -292,6 +296,7 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 	zdrop_guard_check(command->utilityStmt);
 	zaccess_method_check(command->utilityStmt);
 	zu_ddl_check(command->utilityStmt);
+	zconvert_check_copy(command->utilityStmt);
 
 	pstmt = statement_for(command, context == PROCESS_UTILITY_TOPLEVEL);
 	if (pstmt == NULL)

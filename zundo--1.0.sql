@@ -463,6 +463,64 @@ $$;
 COMMENT ON FUNCTION zundo.advise() IS
     'tables that would gain from another access method, index or fillfactor, each with the statement to run';
 
+-- Converting a table online ---------------------------------------------------
+
+-- The tables that have been converted; a materialized view for the same reasons as zundo.undo_log. zundo.convert writes it.
+CREATE MATERIALIZED VIEW zundo.converted USING heap AS SELECT 0::pg_catalog.oid AS relation WITH NO DATA;
+UPDATE pg_catalog.pg_class SET relispopulated = true
+    WHERE oid OPERATOR(pg_catalog.=) 'zundo.converted'::pg_catalog.regclass;
+COMMENT ON MATERIALIZED VIEW zundo.converted IS
+    'tables that have been converted, for snapshots that are older';
+COMMENT ON COLUMN zundo.converted.relation IS 'OID of the table; the transaction is the row''s xmin';
+
+CREATE FUNCTION zundo.convert_note() RETURNS pg_catalog.trigger
+    AS 'MODULE_PATHNAME', 'zundo_convert_note' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION zundo.convert_note() IS
+    'trigger function of zundo.convert';
+REVOKE ALL ON FUNCTION zundo.convert_note() FROM PUBLIC;
+
+CREATE PROCEDURE zundo.convert(rel pg_catalog.regclass, am pg_catalog.name, lock_wait int DEFAULT 50,
+        step int DEFAULT 1024, pause int DEFAULT 0)
+    AS 'MODULE_PATHNAME', 'zundo_convert' LANGUAGE C;
+COMMENT ON PROCEDURE zundo.convert(pg_catalog.regclass, pg_catalog.name, int, int, int) IS
+    'convert a table to access method zheap or heap online; for the owner';
+
+CREATE PROCEDURE zundo.convert_cleanup(rel pg_catalog.regclass, lock_wait int DEFAULT 50)
+    AS 'MODULE_PATHNAME', 'zundo_convert_cleanup' LANGUAGE C;
+COMMENT ON PROCEDURE zundo.convert_cleanup(pg_catalog.regclass, int) IS
+    'drop what an attempt to convert the table has left; for the owner';
+
+CREATE VIEW zundo.conversions AS
+    SELECT t.oid::pg_catalog.regclass AS relation, am.amname AS am, l.pid,
+           CASE WHEN g.oid IS NULL THEN 'dropping' WHEN x.n OPERATOR(pg_catalog.=) 0::bigint THEN 'copying' ELSE 'indexing' END AS phase,
+           pg_catalog.pg_table_size(c.oid) AS copy_bytes, x.n AS indexes,
+           pg_catalog.pg_blocking_pids(l.pid) AS blocked_by
+    FROM pg_catalog.pg_class c
+         JOIN pg_catalog.pg_class t ON c.relname OPERATOR(pg_catalog.=) pg_catalog.concat('copy_', t.oid)::pg_catalog.name
+         JOIN pg_catalog.pg_am am ON am.oid OPERATOR(pg_catalog.=) c.relam
+         LEFT JOIN pg_catalog.pg_trigger g ON g.tgrelid OPERATOR(pg_catalog.=) t.oid
+             AND g.tgfoid OPERATOR(pg_catalog.=) 'zundo.convert_note'::pg_catalog.regproc
+         LEFT JOIN pg_catalog.pg_locks l ON l.locktype OPERATOR(pg_catalog.=) 'object' AND l.objid OPERATOR(pg_catalog.=) c.oid
+             AND l.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass
+             AND l.objsubid OPERATOR(pg_catalog.=) 1::smallint AND l.granted
+             AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database d
+                 WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+         CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS n FROM pg_catalog.pg_index i
+             WHERE i.indrelid OPERATOR(pg_catalog.=) c.oid) x
+    WHERE c.relnamespace OPERATOR(pg_catalog.=) 'zundo'::pg_catalog.regnamespace
+      AND NOT pg_catalog.pg_is_in_recovery()
+      AND (pg_catalog.pg_has_role(c.relowner, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE'));
+COMMENT ON VIEW zundo.conversions IS
+    'tables that are being converted, or of which an attempt has been left';
+COMMENT ON COLUMN zundo.conversions.relation IS 'table';
+COMMENT ON COLUMN zundo.conversions.am IS 'access method of the copy';
+COMMENT ON COLUMN zundo.conversions.pid IS 'process that converts the table; null: call zundo.convert_cleanup';
+COMMENT ON COLUMN zundo.conversions.phase IS 'copying, indexing, or dropping the old file';
+COMMENT ON COLUMN zundo.conversions.copy_bytes IS 'bytes of the copy, without indexes';
+COMMENT ON COLUMN zundo.conversions.indexes IS 'indexes of the copy';
+COMMENT ON COLUMN zundo.conversions.blocked_by IS 'processes whose locks are waited for';
+GRANT SELECT ON zundo.conversions TO PUBLIC;
+
 -- Rights: what shows the work of other roles, or costs much, is for monitoring roles. Bytes of pages and of undo bypass row
 -- security and column privileges and include deleted rows, so they are for superusers, whatever is granted. zundo.check and
 -- zundo.row_locks check rights themselves.

@@ -955,4 +955,54 @@ typedef ReplOriginId RepOriginId;
 typedef uint8 bits8;
 #endif
 
+/* 18 added pg_class.relallfrozen: exchanges it in two rows of pg_class. */
+#if PG_VERSION_NUM >= 180000
+#define zc_swap_relallfrozen(one, two) \
+	do { \
+		int32		zc_saved = (one)->relallfrozen; \
+		(one)->relallfrozen = (two)->relallfrozen; \
+		(two)->relallfrozen = zc_saved; \
+	} while (0)
+#else
+#define zc_swap_relallfrozen(one, two) ((void) 0)
+#endif
+
+/*
+ * 18 has constraints NOT NULL NOT VALID. Returns whether the column of a table
+ * is null in no row.
+ */
+static inline bool
+zc_never_null(TupleDesc desc, AttrNumber attnum)
+{
+#if PG_VERSION_NUM >= 180000
+	return TupleDescCompactAttr(desc, attnum - 1)->attnullability == ATTNULLABLE_VALID;
+#else
+	return TupleDescAttr(desc, attnum - 1)->attnotnull;
+#endif
+}
+
+/* 18 added WITHOUT OVERLAPS: makes the statement create an index without it. */
+#if PG_VERSION_NUM >= 180000
+#define zc_no_overlaps(stmt) ((stmt)->iswithoutoverlaps = false)
+#else
+#define zc_no_overlaps(stmt) ((void) 0)
+#endif
+
+/*
+ * 16 and 19 gave DefineIndex more parameters. Creates the index of the table
+ * without asking for rights.
+ */
+#if PG_VERSION_NUM >= 190000
+#define zc_define_index(table, stmt) \
+	DefineIndex(NULL, table, stmt, InvalidOid, InvalidOid, InvalidOid, -1, false, false, false, \
+				false, true)
+#elif PG_VERSION_NUM >= 160000
+#define zc_define_index(table, stmt) \
+	DefineIndex(table, stmt, InvalidOid, InvalidOid, InvalidOid, -1, false, false, false, \
+				false, true)
+#else
+#define zc_define_index(table, stmt) \
+	DefineIndex(table, stmt, InvalidOid, InvalidOid, InvalidOid, false, false, false, false, true)
+#endif
+
 #endif

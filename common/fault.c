@@ -113,6 +113,7 @@ static const char *const fault_points[] = {
 	"indexes-cleaned",			/* VACUUM has cleaned every index, before it
 								 * frees line pointers */
 	"before-commit",			/* in the pre-commit callback */
+	"convert-committed",		/* after each commit of zundo.convert */
 	"abort-callback",			/* at the start of the abort callback */
 	"abort-page",				/* in the abort callback, before each page */
 	"rollback-table",			/* a subtransaction has begun for the rollback

@@ -50,7 +50,7 @@ LAYERS = (
     ("dml scan", "insert, update, delete, lock; all ways of reading"),
     ("discard", "freeing undo; the workers that do so"),
     ("vacuum", "VACUUM, CLUSTER, rewrites"),
-    ("monitor", "views, zundo.check, repair"),
+    ("convert monitor", "converting a table online; views, zundo.check, repair"),
     ("zam.c", "the table access method: the server's callbacks"),
     ("hooks.c", "the server's hooks and transaction callbacks, in their order"),
     ("zundo.c", "loading"),
@@ -370,7 +370,7 @@ def check_qualified_sql():
             continue
         if "." not in name and name.lower() not in SQL_WORDS | SQL_TYPES:
             yield path, line_of(text, match.start()), f"function {name} without its schema"
-    for match in re.finditer(r"\bFUNCTION\s+[\w.]+\s*\(|\bAGGREGATE\s+[\w.]+\s*\(", text):
+    for match in re.finditer(r"\b(?:FUNCTION|PROCEDURE)\s+[\w.]+\s*\(|\bAGGREGATE\s+[\w.]+\s*\(", text):
         for position, name in sql_parameters(text, match.end() - 1):
             if not known_type(name):
                 yield path, line_of(text, position + 1), f"type {name} without its schema"
@@ -381,7 +381,7 @@ def check_qualified_sql():
         name, statement = match.group(1), text[text.rfind(";", 0, match.start()) + 1:match.start()]
         if re.search(rf"\bWITH {re.escape(name)} AS \(", statement):
             continue
-        if "." in name or name.upper() in ("PUBLIC", "COLUMN", "TABLE", "VIEW", "FUNCTION", "SCHEMA", "ACCESS", "EXTENSION", "HANDLER",
+        if "." in name or name.upper() in ("PUBLIC", "COLUMN", "TABLE", "VIEW", "FUNCTION", "PROCEDURE", "SCHEMA", "ACCESS", "EXTENSION", "HANDLER",
                                              "MATERIALIZED", "LATERAL"):
             continue
         if re.match(r"\s*(COMMENT|GRANT|REVOKE)", statement) and re.search(r"\bSCHEMA\b", text[match.start():match.end() + 1]):
@@ -436,7 +436,7 @@ def check_reference():
     script = read("zundo--1.0.sql")
     text = read(REFERENCE)
     settings = re.sub(r"#ifdef ZUNDO_TESTING.*?#endif", "", read("common/guc.c"), flags=re.S)
-    names = re.findall(r"CREATE (?:FUNCTION|VIEW|MATERIALIZED VIEW) (zundo\.\w+)", script)
+    names = re.findall(r"CREATE (?:FUNCTION|PROCEDURE|VIEW|MATERIALIZED VIEW) (zundo\.\w+)", script)
     names += re.findall(r'DefineCustom\w+Variable\(\s*"(zundo\.\w+)"', settings)
     for name in names:
         if not re.search(rf"^### {re.escape(name)}\b|`{re.escape(name)}\(\w*\)`", text, re.M):

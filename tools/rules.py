@@ -24,6 +24,7 @@ BOOKS = {
     "CHAIN": "chains of undo records, as zundo.check tests them",
     "CLUSTER": "rewrites that keep old versions",
     "COMPUTED": "updates that leave the values of index expressions as they were",
+    "CONVERT": "converting a table online",
     "DECODE": "logical decoding",
     "DELTA": "differences between two versions of a row",
     "DML": "insert, update, delete and row locks",

@@ -1,0 +1,249 @@
+/*
+ * convert/older.c - snapshots that are older than the conversion of a table.
+ *
+ *	CONVERT-3	a snapshot that does not see the transaction which exchanged
+ *		the files of a table never reads the table: its rows were written to
+ *		the new file by transactions that the snapshot does not see either, so
+ *		it would find none. The exchange inserts a row into zundo.converted and
+ *		changes the table's row of pg_class, so a snapshot that sees the author
+ *		of the latter, perhaps of a later change, but not itself, needs no look
+ *		at the former. Both are rows of heap tables, and so on standbys and
+ *		after a crash what they are on the primary. Not asserted: it is about
+ *		queries that are refused; t/160_convert has them.
+ *
+ * Shared memory has the newest transaction since the server's start that has
+ * exchanged files, so that most queries need neither look: a snapshot that was
+ * not taken in recovery is not older than the start.
+ *
+ * Locks: AccessShareLock on zundo.converted to read, RowExclusiveLock to write.
+ * Crash points: none.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/parallel.h"
+#include "access/table.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
+#include "common/zundo.h"
+#include "convert/convert.h"
+#include "convert/convert_internal.h"
+#include "executor/executor.h"
+#include "nodes/parsenodes.h"
+#include "nodes/plannodes.h"
+#include "port/atomics.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+/* The newest transaction that has exchanged files, a FullTransactionId. */
+static pg_atomic_uint64 *newest;
+
+Size
+zconvert_shmem_size(void)
+{
+	return sizeof(pg_atomic_uint64);
+}
+
+void
+zconvert_shmem_startup(void)
+{
+	bool		found;
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	newest = ShmemInitStruct("zundo conversions", zconvert_shmem_size(), &found);
+	if (!found)
+		pg_atomic_init_u64(newest, 0);
+	LWLockRelease(AddinShmemInitLock);
+}
+
+/* Notes the current transaction in shared memory. */
+static void
+note_newest(void)
+{
+	uint64		xid = U64FromFullTransactionId(GetTopFullTransactionId());
+	uint64		old = pg_atomic_read_u64(newest);
+
+	while (old < xid && !pg_atomic_compare_exchange_u64(newest, &old, xid))
+		;
+}
+
+/*
+ * Returns whether a table may have been converted after the snapshot was taken.
+ * The lock of that table, which we hold, was released after its conversion had
+ * been noted.
+ */
+static bool
+may_be_older(Snapshot snapshot)
+{
+	uint64		xid;
+
+	if (snapshot->snapshot_type != SNAPSHOT_MVCC)
+		return false;
+	if (snapshot->takenDuringRecovery)
+		return true;
+	xid = pg_atomic_read_u64(newest);
+	return xid != 0 && !TransactionIdPrecedes((TransactionId) xid, snapshot->xmin);
+}
+
+/* zconvert_schema: See convert_internal.h. */
+Oid
+zconvert_schema(void)
+{
+	return get_namespace_oid("zundo", false);
+}
+
+/* Opens the list of converted tables, or returns NULL if there is none. */
+static Relation
+open_converted(LOCKMODE lockmode)
+{
+	Oid			schema = get_namespace_oid("zundo", true);
+	Oid			reloid = OidIsValid(schema) ? get_relname_relid("converted", schema) : InvalidOid;
+
+	return OidIsValid(reloid) ? table_open(reloid, lockmode) : NULL;
+}
+
+/* Begins a scan of the table's row in the list, by the newest snapshot. */
+static SysScanDesc
+scan_converted(Relation converted, Oid table)
+{
+	ScanKeyData key;
+
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(table));
+	return systable_beginscan(converted, InvalidOid, false, NULL, 1, &key);
+}
+
+/*
+ * zconvert_note_exchange: See convert_internal.h. The row is not decoded. Rows
+ * of former conversions stay.
+ */
+void
+zconvert_note_exchange(Oid table)
+{
+	Relation	converted = open_converted(RowExclusiveLock);
+	Datum		value = ObjectIdGetDatum(table);
+	bool		null = false;
+	HeapTuple	tuple;
+
+	if (converted == NULL)
+		elog(ERROR, "zundo.converted does not exist");
+	tuple = heap_form_tuple(RelationGetDescr(converted), &value, &null);
+	heap_insert(converted, tuple, GetCurrentCommandId(true), HEAP_INSERT_NO_LOGICAL, NULL);
+	heap_freetuple(tuple);
+	table_close(converted, NoLock);
+	note_newest();
+}
+
+/*
+ * Returns whether the snapshot does not see what transaction xid has written.
+ */
+static bool
+is_newer(TransactionId xid, Snapshot snapshot)
+{
+	return !TransactionIdPrecedes(xid, snapshot->xmin) &&
+		!TransactionIdIsCurrentTransactionId(xid) && XidInMVCCSnapshot(xid, snapshot);
+}
+
+/*
+ * Returns whether the table's row of pg_class is newer than the snapshot. One
+ * that our own transaction has written may replace a newer one.
+ */
+static bool
+was_changed(Oid table, Snapshot snapshot)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(table));
+	TransactionId xmin;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	xmin = HeapTupleHeaderGetXmin(tuple->t_data);
+	ReleaseSysCache(tuple);
+	return TransactionIdIsCurrentTransactionId(xmin) || is_newer(xmin, snapshot);
+}
+
+/* Returns whether the list says that the table's file is newer, too. */
+static bool
+was_converted(Oid table, Snapshot snapshot)
+{
+	Relation	converted = open_converted(AccessShareLock);
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	bool		result = false;
+
+	if (converted == NULL)
+		return false;
+	scan = scan_converted(converted, table);
+	while (!result && HeapTupleIsValid(tuple = systable_getnext(scan)))
+		result = is_newer(HeapTupleHeaderGetXmin(tuple->t_data), snapshot);
+	systable_endscan(scan);
+	table_close(converted, AccessShareLock);
+	return result;
+}
+
+static void
+check_table(Oid table, Snapshot snapshot)
+{
+	if (was_changed(table, snapshot) && was_converted(table, snapshot))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not serialize access because table \"%s\" was converted after the "
+						"snapshot was taken",
+						get_rel_name(table)),
+				 errhint("The transaction might succeed if retried.")));
+}
+
+/*
+ * zconvert_check_query: See convert.h. A parallel worker has the snapshot of
+ * its leader, which has checked it.
+ */
+void
+zconvert_check_query(QueryDesc *query, int eflags)
+{
+	Snapshot	snapshot = query->snapshot;
+	ListCell   *lc;
+
+	if (snapshot == NULL || !may_be_older(snapshot) ||
+		(eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0 || IsParallelWorker())
+		return;
+	foreach(lc, query->plannedstmt->rtable)
+	{
+		RangeTblEntry *entry = lfirst_node(RangeTblEntry, lc);
+
+		if (entry->rtekind == RTE_RELATION)
+			check_table(entry->relid, snapshot);
+	}
+}
+
+/*
+ * zconvert_check_copy: See convert.h. COPY of a partitioned table, which 19
+ * has, reads the partitions.
+ */
+void
+zconvert_check_copy(const Node *command)
+{
+	const CopyStmt *stmt = (const CopyStmt *) command;
+	List	   *tables;
+	ListCell   *lc;
+	Oid			table;
+
+	if (!IsA(command, CopyStmt) || stmt->is_from || stmt->relation == NULL || !ActiveSnapshotSet())
+		return;
+	table = RangeVarGetRelid(stmt->relation, AccessShareLock, true);
+	if (!OidIsValid(table) || !may_be_older(GetActiveSnapshot()))
+		return;
+	if (get_rel_relkind(table) == RELKIND_PARTITIONED_TABLE)
+		tables = find_all_inheritors(table, AccessShareLock, NULL);
+	else
+		tables = list_make1_oid(table);
+	foreach(lc, tables)
+		check_table(lfirst_oid(lc), GetActiveSnapshot());
+}
