@@ -12,7 +12,9 @@ At the same time VACUUM, CLUSTER, VACUUM FULL, SET TABLESPACE, index builds and 
 single processes are killed. Observers compare the twins all the time, by sequential, index and index-only scans, some with
 old snapshots.
 
-    twins.py --bindir DIR --rounds 10 [--standby] [--seed N]
+    twins.py --bindir DIR --rounds 10 [--standby] [--convert] [--seed N]
+
+With --convert a session converts one table after another by zundo.convert, zheap twins to heap and back, and heap twins.
 """
 
 import argparse
@@ -154,6 +156,7 @@ class Context:
         self.rollbacks = 0
         self.prepared = 0
         self.compared = 0
+        self.converted = 0
         self.codes = {}
         self.zbtree = False
 
@@ -166,8 +169,18 @@ class Context:
         """Counts an error of the server; one that is not expected is a fault."""
         code = error.pgcode
         self.codes[code] = self.codes.get(code, 0) + 1
-        if code is not None and code not in EXPECTED and not (what.startswith("standby") and INDEX_IS_GONE in str(error)):
+        if code is not None and code not in EXPECTED and not (self.options.convert and code == "42809") and not (what.startswith("standby") and INDEX_IS_GONE in str(error)):
             self.problem(f"{what}: {code} {str(error).strip()[:400]}")
+
+
+def check(cursor, table, what):
+    """Raises Broken if zundo.check finds something in the table; one that has been converted to heap is passed over."""
+    name = table if "." in table else "z_" + table
+    cursor.execute("SELECT c.* FROM pg_class t JOIN pg_am a ON a.oid = t.relam AND amname <> 'heap', LATERAL zundo.check(t.oid) c "
+                   f"WHERE t.oid = '{name}'::regclass")
+    found = cursor.fetchall()
+    if found:
+        raise Broken(f"{what}: zundo.check of {name}: {found[:3]}")
 
 
 def connect_unless_stopped(dsn, ctx):
@@ -486,12 +499,7 @@ def janitor(ctx, dsn, seed):
                             table = rng.choice(("bag", "fleet"))
                             cursor.execute(f"BEGIN; LOCK z_{table}, h_{table}; TRUNCATE z_{table}, h_{table}; {rng.choice(['COMMIT', 'ROLLBACK'])}")
                         elif kind < 0.14:
-                            table = rng.choice(TABLES + ("zundo.undo_log",))
-                            name = table if "." in table else "z_" + table
-                            cursor.execute(f"SELECT * FROM zundo.check('{name}')")
-                            found = cursor.fetchall()
-                            if found:
-                                raise Broken(f"zundo.check of {name} under load: {found[:3]}")
+                            check(cursor, rng.choice(TABLES + ("zundo.undo_log",)), "under load")
                             if ctx.zbtree:
                                 check_indexes(cursor, "under load")
                         else:
@@ -507,6 +515,34 @@ def janitor(ctx, dsn, seed):
             ctx.count_error(error, "janitor")
         except Broken as error:
             ctx.problem(str(error))
+
+
+def convert(ctx, dsn, seed):
+    """Converts tables that have a key, and drops what failed attempts have left, until stop is set."""
+    rng = random.Random(seed * 1021)
+    while not ctx.stop.is_set():
+        conn = connect_unless_stopped(dsn, ctx)
+        if conn is None:
+            return
+        try:
+            with conn.cursor() as cursor:
+                while not ctx.stop.is_set():
+                    table = rng.choice(("z_rows", "z_hot", "h_rows", "h_hot"))
+                    cursor.execute(f"SELECT amname FROM pg_am a JOIN pg_class c ON c.relam = a.oid WHERE c.oid = '{table}'::regclass")
+                    to = "heap" if cursor.fetchone() == ("zheap",) else "zheap"
+                    try:
+                        cursor.execute(f"CALL zundo.convert('{table}', '{to}', step => {rng.choice([1, 5, 100])}, pause => {rng.choice([0, 0, 20])})")
+                        ctx.converted += 1
+                    except psycopg2.Error as error:
+                        # 0A000: an index is being built, or is a zbtree index
+                        if error.pgcode != "0A000":
+                            ctx.count_error(error, "convert")
+                        if conn.closed or error.pgcode in ("57P01", "57P02", None):
+                            break
+                        cursor.execute(f"CALL zundo.convert_cleanup('{table}')")
+            conn.close()
+        except psycopg2.Error as error:
+            ctx.count_error(error, "convert")
 
 
 def wait_for_quiet(conn, ctx, seconds=240):
@@ -551,11 +587,7 @@ def verify(dsn, ctx, what, settle=True):
                 check_indexes(cursor, f"{what}, pass {again}")
             if settle:
                 for table in TABLES + ("zundo.undo_log",):
-                    name = table if "." in table else "z_" + table
-                    cursor.execute(f"SELECT * FROM zundo.check('{name}')")
-                    found = cursor.fetchall()
-                    if found:
-                        raise Broken(f"{what}, pass {again}: zundo.check of {name}: {found[:3]}")
+                    check(cursor, table, f"{what}, pass {again}")
                 if again == 0:
                     cursor.execute("SELECT gid FROM pg_prepared_xacts")
                     for number, (gid,) in enumerate(cursor.fetchall()):
@@ -700,6 +732,8 @@ def load(cluster, ctx, clients, seed, number, standby):
     threads += [threading.Thread(target=observe, args=(ctx, cluster.dsn(), n, seed + number, "observer")) for n in range(2)]
     if not ctx.options.no_janitor:
         threads.append(threading.Thread(target=janitor, args=(ctx, cluster.dsn(), seed + number)))
+    if ctx.options.convert:
+        threads.append(threading.Thread(target=convert, args=(ctx, cluster.dsn(), seed + number)))
     if standby:
         threads += [threading.Thread(target=observe, args=(ctx, standby.dsn(), n + 10, seed + number, "standby")) for n in range(2)]
     for thread in threads:
@@ -784,7 +818,7 @@ def one_round(cluster, ctx, clients, rng, seed, number):
     if faults:
         raise Broken(f"server log: {faults[:5]}")
     print(f"round {number + 1}: {what}{how} after {seconds:.1f} s: {ctx.commits} commits, {ctx.rollbacks} rollbacks, {ctx.prepared} prepared, "
-          f"{ctx.compared} comparisons, {cluster.stock_assertions} failed assertions of the server so far; started in {recovery:.1f} s; {sorted(ctx.codes.items(), key=str)}", flush=True)
+          f"{ctx.compared} comparisons, {ctx.converted} conversions, {cluster.stock_assertions} failed assertions of the server so far; started in {recovery:.1f} s; {sorted(ctx.codes.items(), key=str)}", flush=True)
 
 
 def parse_options():
@@ -802,6 +836,7 @@ def parse_options():
     parser.add_argument("--trouble", action="store_true", help="let statements fail, be cancelled or wait at fault points")
     parser.add_argument("--zbtree", dest="zbtree_mode", choices=zbtree_side.MODES, default="mixed",
                         help="use zbtree indexes on zheap tables, and more of them; mixed: in odd seeds")
+    parser.add_argument("--convert", action="store_true", help="convert tables to the other access method, again and again")
     parser.add_argument("--no-prepare", dest="prepare", action="store_false")
     parser.add_argument("--no-janitor", action="store_true")
     parser.add_argument("--whole-pages", action="store_true", help="do not kill the server, which may tear pages: for full_page_writes = off")
