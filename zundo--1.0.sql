@@ -483,7 +483,7 @@ CREATE PROCEDURE zundo.convert(rel pg_catalog.regclass, am pg_catalog.name, lock
         step int DEFAULT 1024, pause int DEFAULT 0)
     AS 'MODULE_PATHNAME', 'zundo_convert' LANGUAGE C;
 COMMENT ON PROCEDURE zundo.convert(pg_catalog.regclass, pg_catalog.name, int, int, int) IS
-    'convert a table to access method zheap or heap online; for the owner';
+    'convert a table to access method zheap or heap online, or make it compact; for the owner';
 
 CREATE PROCEDURE zundo.convert_cleanup(rel pg_catalog.regclass, lock_wait int DEFAULT 50)
     AS 'MODULE_PATHNAME', 'zundo_convert_cleanup' LANGUAGE C;

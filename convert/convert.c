@@ -620,8 +620,9 @@ take_key(Conversion *c, Relation rel, Relation index)
 	List	   *operators = NIL;
 
 	if (c->keys != NIL || !form->indisunique || form->indisexclusion ||
-		index->rd_rel->relam != BTREE_AM_OID || RelationGetIndexExpressions(index) != NIL ||
-		RelationGetIndexPredicate(index) != NIL)
+		(index->rd_rel->relam != BTREE_AM_OID &&
+		 index->rd_rel->relam != get_index_am_oid("zbtree", true)) ||
+		RelationGetIndexExpressions(index) != NIL || RelationGetIndexPredicate(index) != NIL)
 		return;
 	for (int i = 0; i < form->indnkeyatts; i++)
 	{
@@ -688,7 +689,7 @@ check_indexes(Conversion *c, Relation rel)
 		}
 	}
 	if (c->keys == NIL)
-		refuse(table, "It has no unique btree index on columns that are NOT NULL.",
+		refuse(table, "It has no unique index on columns that are NOT NULL.",
 			   "Add a primary key, or a NOT NULL column with a unique index.");
 }
 
@@ -720,9 +721,6 @@ check_table(const Conversion *c)
 		refuse(name, "It belongs to an extension.", NULL);
 	if (form->relnamespace == zconvert_schema())
 		refuse(name, "It is what an attempt to convert a table has left.", NULL);
-	if (form->relam == c->method)
-		refuse(name, "It has this access method already.",
-			   "VACUUM FULL or CLUSTER make a table compact.");
 	if (form->relam != HEAP_TABLE_AM_OID && form->relam != get_table_am_oid("zheap", false))
 		refuse(name, "Its access method is neither heap nor zheap.", NULL);
 	ReleaseSysCache(tuple);
