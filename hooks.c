@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "common/zcount.h"
 #include "common/zundo.h"
 #include "convert/convert.h"
 #include "dml/zdml.h"
@@ -74,7 +75,7 @@ shmem_request(void)
 	if (previous.shmem_request)
 		previous.shmem_request();
 	RequestAddinShmemSpace(zworkers_shmem_size());
-	RequestAddinShmemSpace(zany_shmem_size());
+	RequestAddinShmemSpace(zcount_shmem_size());
 	RequestAddinShmemSpace(zssi_shmem_size());
 	RequestAddinShmemSpace(zcommitted_shmem_size());
 	RequestAddinShmemSpace(zkeyqueue_shmem_size());
@@ -91,7 +92,7 @@ shmem_startup(void)
 		previous.shmem_startup();
 	zu_shmem_startup();
 	zworkers_shmem_startup();
-	zany_shmem_startup();
+	zcount_shmem_startup();
 	zssi_shmem_startup();
 	zcommitted_shmem_startup();
 	zkeyqueue_shmem_startup();
@@ -439,7 +440,10 @@ xact_callback(XactEvent event, void *arg)
 
 	/* a parallel worker has changed nothing that is remembered */
 	if (event == XACT_EVENT_PARALLEL_COMMIT || event == XACT_EVENT_PARALLEL_ABORT)
+	{
+		zcount_flush();
 		return;
+	}
 
 	/*
 	 * Keys that were replaced become stale by a commit, new ones by an abort;
@@ -453,6 +457,7 @@ xact_callback(XactEvent event, void *arg)
 	 * order.
 	 */
 	zu_at_xact_end();
+	zcount_flush();
 	zown_at_xact_end();
 	zssi_at_xact_end();
 	ztrail_at_xact_end();

@@ -104,11 +104,22 @@ CREATE FUNCTION zundo.stat_get_kept(xid pg_catalog.xid) RETURNS bigint
 COMMENT ON FUNCTION zundo.stat_get_kept(pg_catalog.xid) IS
     'bytes of undo that are kept as long as this transaction is needed, for view zundo.stat_horizon';
 
-CREATE FUNCTION zundo.stat_get_unclear_fetches(OUT answered bigint, OUT refused bigint)
+CREATE FUNCTION zundo.stat_get_database(
+        OUT datid pg_catalog.oid, OUT stats_reset pg_catalog.timestamptz, OUT undo_peak bigint,
+        OUT undo_written bigint, OUT undo_discarded bigint, OUT pages_rolled_back bigint, OUT waits bigint,
+        OUT refusals bigint, OUT cancellations bigint, OUT updated_in_place bigint, OUT moved bigint,
+        OUT records_read bigint, OUT versions_rebuilt bigint, OUT images_made bigint, OUT images_used bigint,
+        OUT keys_purged bigint, OUT worker_cycles bigint, OUT worker_time bigint, OUT unclear_answered bigint,
+        OUT unclear_refused bigint)
     RETURNS SETOF pg_catalog.record
-    AS 'MODULE_PATHNAME', 'zundo_stat_unclear' LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
-COMMENT ON FUNCTION zundo.stat_get_unclear_fetches() IS
-    'counters for view zundo.stat_unclear_fetches';
+    AS 'MODULE_PATHNAME', 'zundo_stat_database' LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
+COMMENT ON FUNCTION zundo.stat_get_database() IS
+    'counters, for view zundo.stat_database';
+
+CREATE FUNCTION zundo.stat_reset() RETURNS pg_catalog.void
+    AS 'MODULE_PATHNAME', 'zundo_stat_reset' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zundo.stat_reset() IS
+    'sets the counters of this database in zundo.stat_database to 0';
 
 CREATE FUNCTION zundo.page_items(rel pg_catalog.regclass, block bigint,
         OUT lp int, OUT lp_state pg_catalog.text, OUT lp_off int, OUT room int, OUT len int, OUT natts int,
@@ -249,13 +260,37 @@ COMMENT ON COLUMN zundo.stat_rollback.records_total IS 'undo records of the tran
 COMMENT ON COLUMN zundo.stat_rollback.waits_for IS 'table whose lock the rollback waits for, or in which it has failed; one of them if there are several';
 COMMENT ON COLUMN zundo.stat_rollback.blocked_by IS 'processes that hold or await ACCESS EXCLUSIVE on it; 0 is a prepared transaction';
 
-CREATE VIEW zundo.stat_unclear_fetches AS
-    SELECT answered, refused
-    FROM zundo.stat_get_unclear_fetches();
-COMMENT ON VIEW zundo.stat_unclear_fetches IS
-    'number of rows requested by address, since server start, when the requested version could not be determined';
-COMMENT ON COLUMN zundo.stat_unclear_fetches.answered IS 'number of requests that got the newest version';
-COMMENT ON COLUMN zundo.stat_unclear_fetches.refused IS 'number of requests that failed';
+CREATE VIEW zundo.stat_database AS
+    SELECT s.datid, d.datname, s.undo_peak, s.undo_written, s.undo_discarded, s.pages_rolled_back,
+           s.waits, s.refusals, s.cancellations, s.updated_in_place, s.moved, s.records_read, s.versions_rebuilt,
+           s.images_made, s.images_used, s.keys_purged, s.worker_cycles,
+           s.worker_time OPERATOR(pg_catalog./) 1000.0::double precision AS worker_time,
+           s.unclear_answered, s.unclear_refused, s.stats_reset
+    FROM zundo.stat_get_database() s
+         LEFT JOIN pg_catalog.pg_database d ON d.oid OPERATOR(pg_catalog.=) s.datid;
+COMMENT ON VIEW zundo.stat_database IS
+    'what was counted in each database; kept over a shutdown, lost in a crash';
+COMMENT ON COLUMN zundo.stat_database.datid IS 'OID of the database; null: databases beyond zundo.max_databases';
+COMMENT ON COLUMN zundo.stat_database.datname IS 'name of the database';
+COMMENT ON COLUMN zundo.stat_database.undo_peak IS 'most bytes of undo that a discard pass has found';
+COMMENT ON COLUMN zundo.stat_database.undo_written IS 'bytes of undo that were written';
+COMMENT ON COLUMN zundo.stat_database.undo_discarded IS 'bytes of undo that were discarded';
+COMMENT ON COLUMN zundo.stat_database.pages_rolled_back IS 'pages of which changes of aborted transactions were undone';
+COMMENT ON COLUMN zundo.stat_database.waits IS 'statements that waited for space below zundo.undo_limit';
+COMMENT ON COLUMN zundo.stat_database.refusals IS 'statements that failed for lack of space (53400)';
+COMMENT ON COLUMN zundo.stat_database.cancellations IS 'statements and sessions that were ended because they kept undo (72000)';
+COMMENT ON COLUMN zundo.stat_database.updated_in_place IS 'rows that updates have changed in place';
+COMMENT ON COLUMN zundo.stat_database.moved IS 'rows that updates have moved';
+COMMENT ON COLUMN zundo.stat_database.records_read IS 'undo records that readers of old versions and rollbacks have read';
+COMMENT ON COLUMN zundo.stat_database.versions_rebuilt IS 'old versions of rows that were rebuilt from these';
+COMMENT ON COLUMN zundo.stat_database.images_made IS 'images of pages that were saved in undo';
+COMMENT ON COLUMN zundo.stat_database.images_used IS 'images from which readers have begun';
+COMMENT ON COLUMN zundo.stat_database.keys_purged IS 'old keys of zbtree indexes that the worker has removed';
+COMMENT ON COLUMN zundo.stat_database.worker_cycles IS 'cycles of the undo worker';
+COMMENT ON COLUMN zundo.stat_database.worker_time IS 'time that they took, in milliseconds';
+COMMENT ON COLUMN zundo.stat_database.unclear_answered IS 'fetches of a row by its address that got the newest version because none could be determined';
+COMMENT ON COLUMN zundo.stat_database.unclear_refused IS 'such fetches that failed';
+COMMENT ON COLUMN zundo.stat_database.stats_reset IS 'since when all this is counted';
 
 CREATE VIEW zundo.stat_horizon AS
     WITH h AS (SELECT kind, name, pid, xid, since, relation, mode, holder, zundo.stat_get_kept(xid) AS kept FROM (
@@ -525,7 +560,7 @@ GRANT SELECT ON zundo.conversions TO PUBLIC;
 -- security and column privileges and include deleted rows, so they are for superusers, whatever is granted. zundo.check and
 -- zundo.row_locks check rights themselves.
 
-GRANT SELECT ON zundo.stat_undo, zundo.stat_horizon, zundo.stat_unclear_fetches, zundo.table_sizes TO PUBLIC;
+GRANT SELECT ON zundo.stat_undo, zundo.stat_horizon, zundo.stat_database, zundo.table_sizes TO PUBLIC;
 
 REVOKE ALL ON FUNCTION zundo.page_items(pg_catalog.regclass, bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.page_slots(pg_catalog.regclass, bigint) FROM PUBLIC;
@@ -534,6 +569,7 @@ REVOKE ALL ON FUNCTION zundo.undo_records(int, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.discard() FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.purge() FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.repair_undo(boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION zundo.stat_reset() FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.stat_get_rollback() FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION zundo.stat_get_rollback() TO pg_monitor;

@@ -20,6 +20,7 @@
 
 #include "access/relation.h"
 #include "catalog/pg_class.h"
+#include "common/zcount.h"
 #include "discard/discard_internal.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -177,6 +178,8 @@ purge_chunk(char *buf, Size length)
 		}
 		PG_END_TRY();
 	}
+	if (done)
+		zcount(ZCOUNT_PURGED, n);
 	return done;
 }
 

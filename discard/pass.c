@@ -55,6 +55,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "access/xlog_internal.h"
+#include "common/zcount.h"
 #include "discard/discard_internal.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
@@ -311,6 +312,8 @@ discard_pass(Pass *pass)
 	pass->stats->bytes_left = zu_bytes_in_use();
 	if (before > pass->stats->bytes_left)
 		pass->stats->bytes_discarded = before - pass->stats->bytes_left;
+	zcount(ZCOUNT_DISCARDED, pass->stats->bytes_discarded);
+	zcount_kept(before);
 }
 
 /*

@@ -24,6 +24,7 @@
 
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "common/zcount.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -211,6 +212,7 @@ static CycleResult
 run_cycle_safely(bool count, MemoryContext context, ZWatch *watch)
 {
 	volatile CycleResult result = CYCLE_FAILED;
+	TimestampTz begun = GetCurrentTimestamp();
 
 	Assert(!IsTransactionState());
 	PG_TRY();
@@ -244,6 +246,12 @@ run_cycle_safely(bool count, MemoryContext context, ZWatch *watch)
 	zworkers_report_progress(0, 0, 0, 0);
 	MemoryContextSwitchTo(context);
 	MemoryContextReset(context);
+	if (result != CYCLE_GONE)
+	{
+		zcount(ZCOUNT_CYCLES, 1);
+		zcount(ZCOUNT_CYCLE_TIME, (uint64) (GetCurrentTimestamp() - begun));
+		zcount_flush();
+	}
 	pgstat_report_stat(false);
 	pgstat_report_activity(STATE_IDLE, NULL);
 	return result;

@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "common/zcount.h"
 #include "dml/zdml_internal.h"
 #include "mvcc/zsaved.h"
 #include "storage/bufmgr.h"
@@ -73,6 +74,7 @@ save_image(const ZWriter *writer, Buffer buf, ZXid committed)
 	change.page[0].buf = buf;
 	change.page[0].page = page;
 	zchange_do(&change, NULL);
+	zcount(ZCOUNT_IMAGES_MADE, 1);
 }
 
 /*

@@ -16,6 +16,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "common/zcount.h"
 #include "dml/zrowchange.h"
 #include "miscadmin.h"
 #include "mvcc/zlevel.h"
@@ -283,6 +284,7 @@ update_row(RowChange *u, TupleTableSlot *slot, ZcUpdateIndexes *update_indexes)
 			*update_indexes = ZC_UPDATE_SUMMARIZING;
 		ZUNDO_FAULT("row-counted");
 		zc_count_update(rel, true, false);
+		zcount(ZCOUNT_UPDATED, 1);
 		pgstat_update_heap_dead_tuples(rel, 1);
 		show_updated(u, slot, &u->tid);
 		return ptr;
@@ -296,6 +298,7 @@ update_row(RowChange *u, TupleTableSlot *slot, ZcUpdateIndexes *update_indexes)
 	new->event |= new->columns->rechecked;
 	ZUNDO_FAULT("row-counted");
 	zc_count_update(rel, false, place.buf != u->buf);
+	zcount(ZCOUNT_MOVED, 1);
 	show_updated(u, slot, &newtid);
 	return ptr;
 }

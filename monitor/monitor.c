@@ -20,6 +20,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "commands/defrem.h"
+#include "common/zcount.h"
 #include "discard/discard.h"
 #include "miscadmin.h"
 #include "monitor/monitor.h"
@@ -35,6 +36,8 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 #include "utils/xid8.h"
 
@@ -52,7 +55,8 @@ PGDLLEXPORT Datum zundo_stat_kept(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_undo(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_rollback(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_holds(PG_FUNCTION_ARGS);
-PGDLLEXPORT Datum zundo_stat_unclear(PG_FUNCTION_ARGS);
+PGDLLEXPORT Datum zundo_stat_database(PG_FUNCTION_ARGS);
+PGDLLEXPORT Datum zundo_stat_reset(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_undo_records(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_discard(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_purge(PG_FUNCTION_ARGS);
@@ -62,7 +66,8 @@ PG_FUNCTION_INFO_V1(zundo_stat_kept);
 PG_FUNCTION_INFO_V1(zundo_stat_undo);
 PG_FUNCTION_INFO_V1(zundo_stat_rollback);
 PG_FUNCTION_INFO_V1(zundo_stat_holds);
-PG_FUNCTION_INFO_V1(zundo_stat_unclear);
+PG_FUNCTION_INFO_V1(zundo_stat_database);
+PG_FUNCTION_INFO_V1(zundo_stat_reset);
 PG_FUNCTION_INFO_V1(zundo_undo_records);
 PG_FUNCTION_INFO_V1(zundo_discard);
 PG_FUNCTION_INFO_V1(zundo_purge);
@@ -240,23 +245,49 @@ zundo_stat_undo(PG_FUNCTION_ARGS)
 }
 
 /*
- * zundo_stat_unclear(): returns (answered, refused): how often rule ANY-5 of
- * mvcc/zany.c has answered and refused a fetch since the server's start.
+ * zundo_stat_database(): returns the counters of each database. Databases that
+ * were dropped lose theirs here.
  */
 Datum
-zundo_stat_unclear(PG_FUNCTION_ARGS)
+zundo_stat_database(PG_FUNCTION_ARGS)
 {
-	uint64		answered;
-	uint64		refused;
-	Datum		values[2];
-	bool		nulls[2] = {0};
+	ZCounts    *counts;
+	int			n;
 
+	zundo_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
-	zany_unclear(&answered, &refused);
-	values[0] = Int64GetDatum((int64) answered);
-	values[1] = Int64GetDatum((int64) refused);
-	zmon_put(fcinfo, values, nulls);
+	n = zcount_copy(&counts);
+	InvalidateCatalogSnapshot();	/* or it may not show a new database */
+	for (int i = 0; i < n; i++)
+	{
+		const ZCounts *c = &counts[i];
+		Datum		values[3 + ZCOUNT_KINDS];
+		bool		nulls[3 + ZCOUNT_KINDS] = {0};
+
+		if (OidIsValid(c->dboid) &&
+			!SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(c->dboid)))
+		{
+			zcount_drop(c->dboid);
+			continue;
+		}
+		values[0] = ObjectIdGetDatum(c->dboid);
+		nulls[0] = !OidIsValid(c->dboid);
+		values[1] = TimestampTzGetDatum(c->reset);
+		values[2] = Int64GetDatum((int64) c->peak);
+		for (int k = 0; k < ZCOUNT_KINDS; k++)
+			values[3 + k] = Int64GetDatum((int64) c->n[k]);
+		zmon_put(fcinfo, values, nulls);
+	}
 	return (Datum) 0;
+}
+
+/* zundo.stat_reset(): sets the counters of the current database to 0. */
+Datum
+zundo_stat_reset(PG_FUNCTION_ARGS)
+{
+	zundo_require_preload();
+	zcount_reset(MyDatabaseId);
+	PG_RETURN_VOID();
 }
 
 typedef struct PageAddress

@@ -22,7 +22,7 @@
  *			as an extension may run: such a scan has found the row and takes
  *			any version. A fetch by TID, where a trigger, a recheck (EPQ) or
  *			the statement itself wants one version in particular, raises an
- *			error. Both cases are counted (zundo.stat_unclear_fetches).
+ *			error. Both cases are counted (zundo.stat_database).
  *
  * Without a level (deferred triggers, COPY, logical replication) only ANY-4
  * and ANY-5 apply; but a fetch right after our last change of a row gets the
@@ -41,24 +41,14 @@
 
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "common/zcount.h"
 #include "mvcc/zany.h"
 #include "mvcc/zhandle.h"
 #include "mvcc/zlevel.h"
 #include "mvcc/zown.h"
 #include "mvcc/zwalk.h"
 #include "nodes/execnodes.h"
-#include "storage/lwlock.h"
-#include "storage/shmem.h"
 #include "utils/rel.h"
-
-/* In shared memory: how often ANY-5 has applied since the server started. */
-typedef struct Unclear
-{
-	pg_atomic_uint64 answered;
-	pg_atomic_uint64 refused;
-} Unclear;
-
-static Unclear *unclear = NULL;
 
 /*
  * Returns whether slot belongs to this level itself. Another slot belongs to a
@@ -476,7 +466,7 @@ fetch_unclear(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *slot, b
 	fetch_any(rel, buf, ItemPointerGetOffsetNumber(tid), InvalidCommandId, false, version, &result);
 	if (!version->found)
 		return;
-	pg_atomic_fetch_add_u64(by_tid ? &unclear->refused : &unclear->answered, 1);
+	zcount(by_tid ? ZCOUNT_UNCLEAR_REFUSED : ZCOUNT_UNCLEAR_ANSWERED, 1);
 	if (by_tid)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
@@ -487,37 +477,7 @@ fetch_unclear(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *slot, b
 				 errdetail("The row was requested by %s. The snapshot of the query does not see "
 						   "the row, and this transaction has neither inserted nor changed it.",
 						   caller_in_words(zlevel_current()->estate, slot)),
-				 errhint("Retry the transaction. zundo.stat_unclear_fetches counts these "
-						 "errors.")));
-}
-
-Size
-zany_shmem_size(void)
-{
-	return MAXALIGN(sizeof(Unclear));
-}
-
-/* zany_shmem_startup: See zany.h. */
-void
-zany_shmem_startup(void)
-{
-	bool		found;
-
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	unclear = ShmemInitStruct("zundo unclear fetches", zany_shmem_size(), &found);
-	if (!found)
-	{
-		pg_atomic_init_u64(&unclear->answered, 0);
-		pg_atomic_init_u64(&unclear->refused, 0);
-	}
-	LWLockRelease(AddinShmemInitLock);
-}
-
-void
-zany_unclear(uint64 *answered, uint64 *refused)
-{
-	*answered = unclear != NULL ? pg_atomic_read_u64(&unclear->answered) : 0;
-	*refused = unclear != NULL ? pg_atomic_read_u64(&unclear->refused) : 0;
+				 errhint("Retry the transaction. zundo.stat_database counts these errors.")));
 }
 
 /* Does zany_fetch's work outside of any query: ANY-1b, ANY-4, ANY-5. */

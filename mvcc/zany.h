@@ -18,21 +18,6 @@ extern void zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlo
 					   bool by_tid, ZVersion *version);
 
 /*
- * zany_unclear: returns how often ANY-5 has answered and how often it has
- * raised an error since the server started; 0 if the library was not in
- * shared_preload_libraries then.
- */
-extern void zany_unclear(uint64 *answered, uint64 *refused);
-
-/*
- * zany_shmem_size, zany_shmem_startup: return the size of the counters of
- * zany_unclear, and create them in shared memory or attach to them. Called by
- * the shared memory hooks.
- */
-extern Size zany_shmem_size(void);
-extern void zany_shmem_startup(void);
-
-/*
  * zany_fetch_by_handle: fetches the version that the handle tid
  * (mvcc/zhandle.h) names, and sets *real to the TID of its row. Sets
  * version->found to false if the handle names nothing any more. For an

@@ -14,6 +14,7 @@
 
 #include "access/xlog.h"
 #include "access/xloginsert.h"
+#include "common/zcount.h"
 #include "common/zundo.h"
 #include "miscadmin.h"
 #include "mvcc/zchain.h"
@@ -287,6 +288,8 @@ rollback_page(const Target *t)
 		}
 	if (zpage_has_overflow(t->page))
 		undone += rollback_overflow(pops, t);
+	if (undone > 0)
+		zcount(ZCOUNT_ROLLED_BACK, 1);
 	return undone;
 }
 

@@ -34,6 +34,7 @@
 #endif
 
 #include "access/xact.h"
+#include "common/zcount.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
@@ -266,6 +267,7 @@ zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_
 			zxid_possible(rec->xid))
 		{
 			Assert(copy_is_right(ptr, rec, p)); /* UNDO-29 */
+			zcount(ZCOUNT_READ, 1);
 			return ZU_FETCHED_IN_PLACE;
 		}
 	}
@@ -311,6 +313,7 @@ zu_fetch_window(ZuWindow *window, UndoPtr ptr, RelFileNumber expect_relnumber,
 				rec->relnumber == expect_relnumber && rec->block == expect_block)
 			{
 				Assert(copy_is_right(ptr, rec, buf));	/* UNDO-29 */
+				zcount(ZCOUNT_READ, 1);
 				return ZU_FETCHED;
 			}
 		}

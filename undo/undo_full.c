@@ -24,6 +24,7 @@
 #include "undo/undo_internal.h"
 #include "undo/undo_request.h"
 
+#include "common/zcount.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/latch.h"
@@ -68,6 +69,7 @@ zu_is_full(ZuEntry *entry)
 static void
 report_full(ZuEntry *entry, const char *why)
 {
+	zcount(ZCOUNT_REFUSED, 1);
 	ereport(ERROR,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 errmsg("undo of this database has reached \"zundo.undo_limit\""),
@@ -339,7 +341,10 @@ zu_wait_for_space(ZuEntry *entry, ZuFullWait *wait)
 	if (zundo_undo_full == ZUNDO_FULL_ERROR)
 		report_full(entry, why_kept(entry));
 	if (wait->since == 0)
+	{
 		wait->since = wait->looked = now;
+		zcount(ZCOUNT_WAITED, 1);
+	}
 	pin = zu_find_pin(&own);
 	Assert(TransactionIdIsValid(own));
 	discarded = is_discarded(entry, kept_from(&pin, own));

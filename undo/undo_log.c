@@ -45,6 +45,7 @@
 #include "access/xloginsert.h"
 #include "access/xlogutils.h"
 #include "common/fault.h"
+#include "common/zcount.h"
 #include "miscadmin.h"
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
@@ -438,7 +439,10 @@ zu_reserve(Size bytes)
 		my.off = ZU_PAGE_DATA;
 	}
 	if (space_left() < bytes && my.ahead.generation == 0)
+	{
 		my.ahead = zu_alloc_extent(my.logno, my.bytes);
+		zcount_flush();
+	}
 }
 
 bool
@@ -751,6 +755,7 @@ zu_finish(ZuOp *op, XLogRecPtr recptr)
 	if (my.start == InvalidUndoPtr)
 		my.start = op->ptr[0];
 	my.bytes += op->total;
+	zcount(ZCOUNT_WRITTEN, op->total);
 	pg_atomic_write_u64(&log->insert, op->next);
 }
 

@@ -42,6 +42,7 @@
 #include <signal.h>
 
 #include "access/twophase.h"
+#include "common/zcount.h"
 #include "miscadmin.h"
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
@@ -863,6 +864,7 @@ zu_explain_end(ErrorData *error)
 	{
 		MemoryContext old = MemoryContextSwitchTo(ErrorContext);
 
+		zcount(ZCOUNT_CANCELED, 1);
 		error->detail = pstrdup(VICTIM_DETAIL);
 		error->hint = pstrdup(VICTIM_HINT);
 
@@ -889,6 +891,7 @@ zu_error_of_victim(void)
 	old = MemoryContextSwitchTo(TopTransactionContext);
 	error = CopyErrorData();
 	FlushErrorState();
+	zcount(ZCOUNT_CANCELED, 1);
 	error->sqlerrcode = ERRCODE_SNAPSHOT_TOO_OLD;
 	error->message = pstrdup("snapshot too old");
 	error->detail = pstrdup(VICTIM_DETAIL);

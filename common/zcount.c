@@ -1,0 +1,287 @@
+/*
+ * common/zcount.c - what is counted of each database.
+ *
+ * Owns the shared counters. They have a place for each of zundo.max_databases
+ * databases; what others count is added up in place 0. The postmaster saves
+ * them at shutdown and removes the file when it has read it at the next start,
+ * so after a crash they begin at 0.
+ *
+ * Locks: a spinlock to give out and take back places. Counters are atomic, and
+ * read without it.
+ * Crash points: none; nothing here is needed for right results.
+ */
+#include "postgres.h"
+
+#include <unistd.h>
+
+#include "common/zcount.h"
+#include "common/zundo.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "port/atomics.h"
+#include "storage/fd.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "storage/spin.h"
+#include "utils/timestamp.h"
+
+#define FILE_NAME	PGSTAT_STAT_PERMANENT_DIRECTORY "/zundo.stat"
+/* Changes with the counters: only the build that wrote a file reads it. */
+#define FILE_MAGIC	((uint32) (0x5A430000 + sizeof(ZCounts)))
+
+typedef struct Place
+{
+	Oid			dboid;			/* 0 = free; written with the spinlock */
+	pg_atomic_uint64 reset;		/* TimestampTz */
+	pg_atomic_uint64 peak;
+	pg_atomic_uint64 n[ZCOUNT_KINDS];
+} Place;
+
+typedef struct Store
+{
+	slock_t		mutex;
+	int			nplaces;
+	Place		places[FLEXIBLE_ARRAY_MEMBER];
+} Store;
+
+uint64		zcount_mine[ZCOUNT_KINDS];
+
+static uint64 flushed[ZCOUNT_KINDS];	/* of zcount_mine, to shared memory */
+static Store *store = NULL;
+
+Size
+zcount_shmem_size(void)
+{
+	return add_size(offsetof(Store, places), mul_size(zundo_max_databases + 1, sizeof(Place)));
+}
+
+/* Sets all counters of a place to 0, as of now. */
+static void
+clear(Place *place, TimestampTz now)
+{
+	pg_atomic_write_u64(&place->reset, (uint64) now);
+	pg_atomic_write_u64(&place->peak, 0);
+	for (int i = 0; i < ZCOUNT_KINDS; i++)
+		pg_atomic_write_u64(&place->n[i], 0);
+}
+
+/* Returns the place of a database, or NULL. Spinlock held. */
+static Place *
+find(Oid dboid)
+{
+	for (int i = 1; i < store->nplaces; i++)
+		if (store->places[i].dboid == dboid)
+			return &store->places[i];
+	return NULL;
+}
+
+/*
+ * Returns the place of this process's database. It stays that as long as the
+ * process is connected, since nobody can drop the database.
+ */
+static Place *
+my_place(void)
+{
+	static Place *mine = NULL;
+	TimestampTz now;
+
+	if (likely(mine != NULL))
+		return mine;
+	now = GetCurrentTimestamp();
+	SpinLockAcquire(&store->mutex);
+	mine = find(MyDatabaseId);
+	if (mine == NULL && (mine = find(InvalidOid)) != NULL)
+	{
+		clear(mine, now);
+		mine->dboid = MyDatabaseId;
+	}
+	SpinLockRelease(&store->mutex);
+	return mine != NULL ? mine : &store->places[0];
+}
+
+/*
+ * zcount_flush: See zcount.h. Most transactions have nothing to add, which
+ * costs one comparison of 160 bytes.
+ */
+void
+zcount_flush(void)
+{
+	Place	   *place;
+
+	if (likely(memcmp(zcount_mine, flushed, sizeof(flushed)) == 0) ||
+		store == NULL || !OidIsValid(MyDatabaseId))
+		return;
+	place = my_place();
+	for (int i = 0; i < ZCOUNT_KINDS; i++)
+	{
+		if (zcount_mine[i] == flushed[i])
+			continue;
+		pg_atomic_fetch_add_u64(&place->n[i], (int64) (zcount_mine[i] - flushed[i]));
+		flushed[i] = zcount_mine[i];
+	}
+}
+
+void
+zcount_kept(uint64 bytes)
+{
+	Place	   *place = my_place();
+	uint64		peak = pg_atomic_read_u64(&place->peak);
+
+	while (peak < bytes && !pg_atomic_compare_exchange_u64(&place->peak, &peak, bytes))
+		;
+}
+
+/*
+ * zcount_copy: See zcount.h. Takes no lock: at an immediate shutdown, when the
+ * postmaster calls this, a process may have been ended with the lock held.
+ */
+int
+zcount_copy(ZCounts **out)
+{
+	int			n = 0;
+
+	*out = palloc(store->nplaces * sizeof(ZCounts));
+	for (int i = 0; i < store->nplaces; i++)
+	{
+		Place	   *place = &store->places[i];
+		ZCounts    *c = &(*out)[n];
+
+		c->dboid = place->dboid;
+		if (i > 0 && !OidIsValid(c->dboid))
+			continue;
+		c->reset = (TimestampTz) pg_atomic_read_u64(&place->reset);
+		c->peak = pg_atomic_read_u64(&place->peak);
+		for (int k = 0; k < ZCOUNT_KINDS; k++)
+			c->n[k] = pg_atomic_read_u64(&place->n[k]);
+		n++;
+	}
+	return n;
+}
+
+void
+zcount_reset(Oid dboid)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	Place	   *place;
+
+	SpinLockAcquire(&store->mutex);
+	place = find(dboid);
+	if (place != NULL)
+		clear(place, now);
+	SpinLockRelease(&store->mutex);
+}
+
+void
+zcount_drop(Oid dboid)
+{
+	Place	   *place;
+
+	SpinLockAcquire(&store->mutex);
+	place = find(dboid);
+	if (place != NULL)
+		place->dboid = InvalidOid;
+	SpinLockRelease(&store->mutex);
+}
+
+/* ---- shutdown and start ---- */
+
+/*
+ * Writes the counters to the file. An on_shmem_exit callback of the
+ * postmaster, when all processes have ended. Without shared memory that can be
+ * trusted, code is not 0.
+ */
+static void
+save(int code, Datum arg)
+{
+	const uint32 magic = FILE_MAGIC;
+	ZCounts    *counts;
+	FILE	   *file;
+	int			n;
+
+	if (code != 0)
+		return;
+	n = zcount_copy(&counts);
+	file = AllocateFile(FILE_NAME ".tmp", PG_BINARY_W);
+	if (file != NULL &&
+		fwrite(&magic, sizeof(magic), 1, file) == 1 &&
+		fwrite(counts, sizeof(ZCounts), n, file) == n)
+	{
+		int			failed = FreeFile(file);
+
+		file = NULL;
+		if (failed == 0 && durable_rename(FILE_NAME ".tmp", FILE_NAME, LOG) == 0)
+			return;
+	}
+	ereport(LOG,
+			(errcode_for_file_access(),
+			 errmsg("could not write file \"%s\": %m", FILE_NAME)));
+	if (file != NULL)
+		FreeFile(file);
+	unlink(FILE_NAME ".tmp");
+}
+
+/*
+ * Reads the counters that the last shutdown has saved, and removes the file:
+ * after a crash it would be out of date.
+ */
+static void
+load(void)
+{
+	FILE	   *file = AllocateFile(FILE_NAME, PG_BINARY_R);
+	uint32		magic;
+	ZCounts		c;
+	int			at = 1;
+
+	if (file == NULL)
+		return;
+	if (fread(&magic, sizeof(magic), 1, file) == 1 && magic == FILE_MAGIC)
+	{
+		while (fread(&c, sizeof(c), 1, file) == 1)
+		{
+			Place	   *place = &store->places[OidIsValid(c.dboid) ? at++ : 0];
+
+			if (at > store->nplaces)
+				break;			/* zundo.max_databases was lowered */
+			place->dboid = c.dboid;
+			pg_atomic_write_u64(&place->reset, (uint64) c.reset);
+			pg_atomic_write_u64(&place->peak, c.peak);
+			for (int i = 0; i < ZCOUNT_KINDS; i++)
+				pg_atomic_write_u64(&place->n[i], c.n[i]);
+		}
+	}
+	FreeFile(file);
+	unlink(FILE_NAME);
+}
+
+/* zcount_shmem_startup: See zcount.h. */
+void
+zcount_shmem_startup(void)
+{
+	bool		found;
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	store = ShmemInitStruct("zundo counters", zcount_shmem_size(), &found);
+	if (!found)
+	{
+		TimestampTz now = GetCurrentTimestamp();
+
+		SpinLockInit(&store->mutex);
+		store->nplaces = zundo_max_databases + 1;
+		for (int i = 0; i < store->nplaces; i++)
+		{
+			Place	   *place = &store->places[i];
+
+			place->dboid = InvalidOid;
+			pg_atomic_init_u64(&place->reset, 0);
+			pg_atomic_init_u64(&place->peak, 0);
+			for (int k = 0; k < ZCOUNT_KINDS; k++)
+				pg_atomic_init_u64(&place->n[k], 0);
+			clear(place, now);
+		}
+		load();
+	}
+	LWLockRelease(AddinShmemInitLock);
+	if (!IsUnderPostmaster)
+		on_shmem_exit(save, (Datum) 0);
+}

@@ -1,0 +1,91 @@
+# zundo.stat_database: what is counted, what a restart keeps, and what a crash, a reset
+# and DROP DATABASE remove.
+use strict;
+use warnings;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use ZundoTest;
+
+my $node = zundo_node('counters', "zundo.eager_rollback_pages = 0\n", allows_streaming => 1);
+my $setup = q(
+	CREATE EXTENSION zundo;
+	CREATE TABLE z (id int PRIMARY KEY, n int) USING zheap;
+	INSERT INTO z SELECT g, 0 FROM generate_series(1, 1000) g);
+sql($setup);
+
+# of DATABASE COLUMN: returns one counter.
+sub of
+{
+	my ($database, $column) = @_;
+	return sql("SELECT $column FROM zundo.stat_database WHERE datname = '$database'");
+}
+
+my $before = of('postgres', 'undo_written');
+cmp_ok($before, '>', 0, 'undo is counted');
+my $session = $node->background_psql('postgres');
+$session->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT sum(n) FROM z');
+sql('UPDATE z SET n = n + 1');
+cmp_ok(of('postgres', 'undo_written') - $before, '>', 10000, 'that of an UPDATE, too');
+$before = of('postgres', 'records_read');
+my $rebuilt = of('postgres', 'versions_rebuilt');
+is($session->query_safe('SELECT sum(n) FROM z'), '0', 'old versions');
+$session->query_safe('COMMIT');
+cmp_ok(of('postgres', 'records_read'), '>', $before, 'what their reader has read is counted');
+is(of('postgres', 'versions_rebuilt') - $rebuilt, '1000', '... and what it has rebuilt');
+is(of('postgres', 'updated_in_place') . '|' . of('postgres', 'moved'), '1000|0', 'so is how the rows were changed');
+$before = of('postgres', 'undo_written');
+$session->query_safe("BEGIN; " . "UPDATE z SET n = n + 1; " x 20);
+cmp_ok(of('postgres', 'undo_written') - $before, '>', 100000, 'undo is counted before the transaction ends');
+$session->query_safe('ROLLBACK');
+sql('BEGIN; UPDATE z SET n = -1; ROLLBACK');
+ok(all_discarded($node), 'all is discarded');
+ok($node->poll_query_until('postgres', q(SELECT pages_rolled_back > 0 AND undo_discarded > 0 AND undo_peak > 10000
+	AND worker_cycles > 0 AND worker_time > 0 FROM zundo.stat_database WHERE datname = 'postgres')), 'and so is what the worker does');
+is(of('postgres', 'waits + refusals + cancellations + unclear_answered + unclear_refused'), '0', 'nobody had to wait');
+
+# a standby counts for itself
+my $standby = standby_of($node);
+$node->wait_for_catchup($standby);
+is($standby->safe_psql('postgres', 'SELECT coalesce(sum(undo_written), 0) FROM zundo.stat_database'), '0', 'a standby has written nothing');
+$standby->stop;
+
+# another database
+$session->quit;
+sql('CREATE DATABASE second');
+$node->safe_psql('second', $setup);
+cmp_ok(of('second', 'undo_written'), '>', 0, 'another database');
+
+# restart, reset, DROP DATABASE, crash
+my $written = of('postgres', 'undo_written');
+my $since = of('postgres', 'stats_reset');
+$node->restart;
+cmp_ok(of('postgres', 'undo_written'), '>=', $written, 'a restart keeps the counters');
+is(of('postgres', 'stats_reset'), $since, 'and since when they count');
+sql('SELECT zundo.stat_reset()');
+cmp_ok(of('postgres', 'undo_written'), '<', $written, 'a reset does not');
+is(of('postgres', "stats_reset > '$since'"), 't', 'and is noted');
+cmp_ok(of('second', 'undo_written'), '>', 0, 'it is for one database');
+ok($node->poll_query_until('postgres', q(SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = 'second')), 'no worker');
+sql('DROP DATABASE second');
+is(of('second', 'count(*)'), '0', 'DROP DATABASE removes its counters');
+my $file = $node->data_dir . '/pg_stat/zundo.stat.tmp';
+mkdir $file or die $!;
+$node->restart;
+rmdir $file or die $!;
+like(slurp_file($node->logfile), qr{LOG:  could not write file "pg_stat/zundo\.stat": }, 'counters that cannot be saved');
+is(sql('SELECT coalesce(sum(undo_written), 0) FROM zundo.stat_database'), '0', '... are lost');
+sql('UPDATE z SET n = 0');
+# (an immediate shutdown saves them, too)
+my $before_crash = -s $node->logfile;
+$node->append_conf('postgresql.conf', 'restart_after_crash = on');
+$node->reload;
+my $victim = $node->background_psql('postgres', on_error_stop => 0);
+kill 'KILL', $victim->{backend};
+$node->wait_for_log(qr/database system is ready to accept connections/, $before_crash);
+eval { $victim->quit };
+is(sql('SELECT coalesce(sum(undo_written), 0) FROM zundo.stat_database'), '0', 'a crash removes all');
+my ($rc, $out, $err) = $node->psql('postgres', 'CREATE ROLE visitor; SET ROLE visitor; SELECT zundo.stat_reset()');
+like($err, qr/permission denied for function stat_reset/, 'reset is not for everybody');
+is(sql('SET ROLE visitor; SELECT count(*) >= 0 FROM zundo.stat_database'), 't', 'the view is');
+no_crash($node);
+done_testing();
