@@ -289,6 +289,7 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 	PlannedStmt *pstmt;
 	int			settings;
 	bool		guarded;
+	bool		noted;
 	bool		discards;
 	bool		fires;
 	uint32		nhandles;
@@ -304,6 +305,7 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 		return;
 	settings = zaccess_method_for_script(pstmt->utilityStmt);
 	guarded = zdrop_guard_begin(pstmt->utilityStmt);	/* object_access_hook */
+	noted = zconvert_begin_command(pstmt->utilityStmt); /* the same */
 	discards = zrollback_temp_due_after(pstmt->utilityStmt);
 	fires = fires_all(pstmt->utilityStmt);
 	nhandles = zhandle_count();
@@ -320,11 +322,13 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 	}
 	PG_CATCH();
 	{
+		zconvert_end_command(noted);
 		zdrop_guard_end(guarded);
 		leave_failed_level(&level);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	zconvert_end_command(noted);
 	zdrop_guard_end(guarded);
 	(void) zlevel_pop(&level);
 	if (settings != 0)

@@ -21,4 +21,13 @@ extern void zconvert_shmem_startup(void);
 extern void zconvert_check_query(QueryDesc *query, int eflags);
 extern void zconvert_check_copy(const Node *command);
 
+/*
+ * zconvert_begin_command: from now on tables that the command rewrites, to or
+ * from zheap, are noted as converted (CONVERT-3), if it is an ALTER TABLE.
+ * Returns whether it is; zconvert_end_command, which must follow also after an
+ * error, takes that.
+ */
+extern bool zconvert_begin_command(const Node *command);
+extern void zconvert_end_command(bool begun);
+
 #endif

@@ -1,5 +1,6 @@
 /*
- * convert/older.c - snapshots that are older than the conversion of a table.
+ * convert/older.c - snapshots that are older than the conversion of a table,
+ * by zundo.convert or by an ALTER TABLE that rewrites it to or from zheap.
  *
  *	CONVERT-3	a snapshot that does not see the transaction which exchanged
  *		the files of a table never reads the table: its rows were written to
@@ -28,8 +29,10 @@
 #include "access/transam.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
+#include "commands/defrem.h"
 #include "common/zundo.h"
 #include "convert/convert.h"
 #include "convert/convert_internal.h"
@@ -135,7 +138,7 @@ zconvert_note_exchange(Oid table)
 	HeapTuple	tuple;
 
 	if (converted == NULL)
-		elog(ERROR, "zundo.converted does not exist");
+		return;
 	tuple = heap_form_tuple(RelationGetDescr(converted), &value, &null);
 	heap_insert(converted, tuple, GetCurrentCommandId(true), HEAP_INSERT_NO_LOGICAL, NULL);
 	heap_freetuple(tuple);
@@ -195,7 +198,7 @@ check_table(Oid table, Snapshot snapshot)
 	if (was_changed(table, snapshot) && was_converted(table, snapshot))
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("could not serialize access because table \"%s\" was converted after the "
+				 errmsg("could not serialize access because table \"%s\" was rewritten after the "
 						"snapshot was taken",
 						get_rel_name(table)),
 				 errhint("The transaction might succeed if retried.")));
@@ -246,4 +249,73 @@ zconvert_check_copy(const Node *command)
 		tables = list_make1_oid(table);
 	foreach(lc, tables)
 		check_table(lfirst_oid(lc), GetActiveSnapshot());
+}
+
+/* ---- ALTER TABLE ---- */
+
+/* Whether our hook is there, and the one that was there before. */
+static bool noting = false;
+static object_access_hook_type previous_hook = NULL;
+
+/* Returns whether the access method of the table is zheap. */
+static bool
+is_zheap(Oid table)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(table));
+	bool		result;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	result = ((Form_pg_class) GETSTRUCT(tuple))->relam == get_table_am_oid("zheap", true);
+	ReleaseSysCache(tuple);
+	return result;
+}
+
+/*
+ * The object access hook: the server calls it when a rewritten table and the
+ * new one, whose relrewrite names it, have exchanged files, and shows the
+ * catalog as it was before.
+ */
+static void
+on_access(ObjectAccessType access, Oid class, Oid object, int part, void *arg)
+{
+	HeapTuple	tuple;
+	Form_pg_class form;
+
+	Assert(previous_hook != on_access);
+	if (previous_hook)
+		previous_hook(access, class, object, part, arg);
+	if (access != OAT_POST_ALTER || class != RelationRelationId || part != 0)
+		return;
+	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(object));
+	if (!HeapTupleIsValid(tuple))
+		return;
+	form = (Form_pg_class) GETSTRUCT(tuple);
+	if (OidIsValid(form->relrewrite) && form->relkind == RELKIND_RELATION &&
+		form->relpersistence != RELPERSISTENCE_TEMP &&
+		(is_zheap(object) || is_zheap(form->relrewrite)))
+		zconvert_note_exchange(form->relrewrite);
+	ReleaseSysCache(tuple);
+}
+
+/* zconvert_begin_command: See convert.h. */
+bool
+zconvert_begin_command(const Node *command)
+{
+	if (noting || !IsA(command, AlterTableStmt))
+		return false;
+	previous_hook = object_access_hook;
+	object_access_hook = on_access;
+	noting = true;
+	return true;
+}
+
+void
+zconvert_end_command(bool begun)
+{
+	if (!begun)
+		return;
+	Assert(object_access_hook == on_access);
+	object_access_hook = previous_hook;
+	noting = false;
 }

@@ -196,7 +196,8 @@ zdrop_guard_check(Node *command)
 		check_rows();
 }
 
-/* The hook that was there before zdrop_guard_begin. */
+/* Whether our hook is there, and the one that was there before. */
+static bool guarding = false;
 static object_access_hook_type previous_hook = NULL;
 
 /*
@@ -230,20 +231,23 @@ zdrop_guard_begin(Node *command)
 {
 	Oid			zundo;
 
-	if (zundo_drop_rows_with_extension || object_access_hook == on_access || !cascades(command))
+	if (zundo_drop_rows_with_extension || guarding || !cascades(command))
 		return false;
 	zundo = get_extension_oid("zundo", true);
 	if (!OidIsValid(zundo) || names_extension(command, zundo))
 		return false;
 	previous_hook = object_access_hook;
 	object_access_hook = on_access;
+	guarding = true;
 	return true;
 }
 
 void
 zdrop_guard_end(bool begun)
 {
-	Assert(!begun || object_access_hook == on_access);
-	if (begun)
-		object_access_hook = previous_hook;
+	if (!begun)
+		return;
+	Assert(object_access_hook == on_access);
+	object_access_hook = previous_hook;
+	guarding = false;
 }

@@ -167,7 +167,7 @@ if (server_has('test_decoding'))
 }
 
 # 2. Older snapshots, here and on a standby.
-my $older = qr/could not serialize access because table "orders" was converted after the snapshot was taken/;
+my $older = qr/could not serialize access because table "orders" was rewritten after the snapshot was taken/;
 my $standby = standby_of($node, "hot_standby_feedback = on\n");
 for my $am ('zheap', 'heap')
 {
@@ -192,6 +192,33 @@ for my $am ('zheap', 'heap')
 	is($standby->safe_psql('postgres', 'SELECT count(*), sum(v), sum(length(payload)) FROM orders'),
 		sql('SELECT count(*), sum(v), sum(length(payload)) FROM orders'), "$am: the same rows on the standby");
 }
+
+# ALTER TABLE
+sql(q{CREATE TABLE a (id int PRIMARY KEY, v int) USING heap; INSERT INTO a SELECT i, i FROM generate_series(1, 10) i; CREATE TABLE child (CHECK (v > 0)) INHERITS (a) USING zheap; INSERT INTO child VALUES (11, 11)});
+for (
+	[ 'SET ACCESS METHOD zheap', 1 ], [ 'ALTER v TYPE bigint', 1 ], [ 'ADD w float DEFAULT random()', 1 ], [ 'SET UNLOGGED', 1 ], [ 'SET LOGGED', 1 ],
+	[ 'SET (fillfactor = 80)', 0 ], [ 'ADD x int DEFAULT 5', 0 ], [ 'SET ACCESS METHOD heap', 1 ])
+{
+	my ($command, $refused) = @$_;
+	my $old = session($node);
+	$old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM other');
+	sql("ALTER TABLE a $command");
+	is(ask($old, 'SELECT count(*) FROM a'), $refused ? '' : 11, "ALTER TABLE a $command");
+	like($complaint, $refused ? qr/table "(a|child)" was rewritten after the snapshot was taken/ : qr/^$/, "$command: older snapshot");
+	$old->quit;
+}
+sql(q{BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; ALTER TABLE a ALTER v TYPE int; SELECT 1 / (count(*) - 10) FROM a; COMMIT});
+my $full = session($node);
+$full->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM other');
+sql('VACUUM FULL child');
+is(ask($full, 'SELECT count(*) FROM ONLY child'), 1, 'VACUUM FULL keeps rows for older snapshots');
+$full->quit;
+
+# a command within ALTER TABLE has hooks of its own
+sql(q{CREATE FUNCTION drops() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN DROP TABLE IF EXISTS dropped CASCADE; END $$;
+	CREATE TABLE dropped (id int); CREATE EVENT TRIGGER drops ON ddl_command_end WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION drops();
+	ALTER TABLE a ADD y int, DROP COLUMN x CASCADE; ALTER TABLE a DROP COLUMN y; DROP EVENT TRIGGER drops; DROP TABLE a CASCADE});
+
 is($standby->safe_psql('postgres', 'SELECT count(*) FROM zundo.conversions'), 0, 'no conversions on a standby');
 $standby->stop;
 
