@@ -528,11 +528,14 @@ COMMENT ON PROCEDURE zundo.convert_cleanup(pg_catalog.regclass, int) IS
 CREATE VIEW zundo.conversions AS
     SELECT t.oid::pg_catalog.regclass AS relation, am.amname AS am, l.pid,
            CASE WHEN g.oid IS NULL THEN 'dropping' WHEN x.n OPERATOR(pg_catalog.=) 0::bigint THEN 'copying' ELSE 'indexing' END AS phase,
-           pg_catalog.pg_table_size(c.oid) AS copy_bytes, x.n AS indexes,
+           pg_catalog.pg_table_size(t.oid) AS table_bytes, pg_catalog.pg_table_size(c.oid) AS copy_bytes,
+           pg_catalog.pg_table_size(lg.oid) AS log_bytes, x.n AS indexes,
            pg_catalog.pg_blocking_pids(l.pid) AS blocked_by
     FROM pg_catalog.pg_class c
          JOIN pg_catalog.pg_class t ON c.relname OPERATOR(pg_catalog.=) pg_catalog.concat('copy_', t.oid)::pg_catalog.name
          JOIN pg_catalog.pg_am am ON am.oid OPERATOR(pg_catalog.=) c.relam
+         LEFT JOIN pg_catalog.pg_class lg ON lg.relname OPERATOR(pg_catalog.=) pg_catalog.concat('log_', t.oid)::pg_catalog.name
+             AND lg.relnamespace OPERATOR(pg_catalog.=) c.relnamespace
          LEFT JOIN pg_catalog.pg_trigger g ON g.tgrelid OPERATOR(pg_catalog.=) t.oid
              AND g.tgfoid OPERATOR(pg_catalog.=) 'zundo.convert_note'::pg_catalog.regproc
          LEFT JOIN pg_catalog.pg_locks l ON l.locktype OPERATOR(pg_catalog.=) 'object' AND l.objid OPERATOR(pg_catalog.=) c.oid
@@ -551,7 +554,9 @@ COMMENT ON COLUMN zundo.conversions.relation IS 'table';
 COMMENT ON COLUMN zundo.conversions.am IS 'access method of the copy';
 COMMENT ON COLUMN zundo.conversions.pid IS 'process that converts the table; null: call zundo.convert_cleanup';
 COMMENT ON COLUMN zundo.conversions.phase IS 'copying, indexing, or dropping the old file';
-COMMENT ON COLUMN zundo.conversions.copy_bytes IS 'bytes of the copy, without indexes';
+COMMENT ON COLUMN zundo.conversions.table_bytes IS 'bytes of the table, without indexes';
+COMMENT ON COLUMN zundo.conversions.copy_bytes IS 'bytes of the copy, without indexes: how far it is';
+COMMENT ON COLUMN zundo.conversions.log_bytes IS 'bytes of the keys that have been noted, also of those that have been dealt with';
 COMMENT ON COLUMN zundo.conversions.indexes IS 'indexes of the copy';
 COMMENT ON COLUMN zundo.conversions.blocked_by IS 'processes whose locks are waited for';
 GRANT SELECT ON zundo.conversions TO PUBLIC;

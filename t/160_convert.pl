@@ -255,6 +255,7 @@ sub beside
 	my $am = am() eq 'heap' ? 'zheap' : 'heap';
 	$converting->query_until(qr/begun/, "\\echo begun\nCALL zundo.convert('orders', '$am', step => 1, pause => 200);\n");
 	$node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM zundo.conversions WHERE pid IS NOT NULL});
+	is(sql(q{SELECT relation, table_bytes > 0, copy_bytes >= 0, log_bytes >= 0, phase FROM zundo.conversions}), 'orders|t|t|t|copying', "$name: progress");
 	my ($rc, $out, $err) = $node->psql('postgres', $sql);
 	like("$out$err", $pattern, $name);
 	$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_activity WHERE query LIKE '%CALL zundo.convert(%' AND state = 'active' AND pid <> pg_backend_pid()});
