@@ -58,6 +58,11 @@ SELECT pg_catalog.count(zundo.mirror_opclass(pg_catalog.format('pg_catalog.%I', 
             AND c.oid::pg_catalog.int8 OPERATOR(pg_catalog.<) 16384
         GROUP BY c.opcfamily ORDER BY c.opcfamily) c;
 
+CREATE PROCEDURE zundo.set_index_method(index pg_catalog.regclass, method pg_catalog.name)
+    AS 'MODULE_PATHNAME', 'zundo_set_index_method' LANGUAGE C;
+COMMENT ON PROCEDURE zundo.set_index_method(pg_catalog.regclass, pg_catalog.name) IS
+    'gives an index access method btree or zbtree while its table is in use; for the owner';
+
 -- The undo log ---------------------------------------------------------------
 
 -- A materialized view, because the server neither changes rows of materialized views nor publishes them, not even FOR ALL

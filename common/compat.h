@@ -210,6 +210,26 @@ typedef TU_UpdateIndexes ZcUpdateIndexes;
 #define zc_restrict_search_path() RestrictSearchPath()
 #endif
 
+/*
+ * 17 passes the options of operator classes and the targets for statistics of
+ * the columns to index_create. Before, the former are part of the IndexInfo,
+ * and index_concurrently_swap copies the latter.
+ */
+#if PG_VERSION_NUM < 170000
+#define zc_index_create(table, name, info, columns, am, space, collations, classes, options, \
+						flags, targets, params, how) \
+	((void) (options), (void) (targets), \
+	 index_create(table, name, InvalidOid, InvalidOid, InvalidOid, InvalidRelFileNumber, info, \
+				  columns, am, space, collations, classes, flags, params, how, 0, false, false, \
+				  NULL))
+#else
+#define zc_index_create(table, name, info, columns, am, space, collations, classes, options, \
+						flags, targets, params, how) \
+	index_create(table, name, InvalidOid, InvalidOid, InvalidOid, InvalidRelFileNumber, info, \
+				 columns, am, space, collations, classes, options, flags, targets, params, how, \
+				 0, false, false, NULL)
+#endif
+
 /* 16 gave pgstat_count_heap_update a third argument. */
 #if PG_VERSION_NUM < 160000
 #define zc_count_update(rel, hot, newpage) pgstat_count_heap_update(rel, hot)

@@ -79,6 +79,9 @@ static const char *const fault_points[] = {
 	"keys-taken",				/* the worker has taken stale keys from the
 								 * queue, before it looks at the index */
 
+	"index-step",				/* a step of zundo.set_index_method is
+								 * committed */
+
 	/* row locks and updates */
 	"row-locked",				/* after a row was locked or found changed,
 								 * page unlocked, before its version is read */

@@ -28,11 +28,9 @@
 PG_FUNCTION_INFO_V1(zbtree_handler);
 PGDLLEXPORT Datum zbtree_handler(PG_FUNCTION_ARGS);
 
-/*
- * Raises ERRCODE_FEATURE_NOT_SUPPORTED if the table is not a zheap table.
- */
-static void
-check_table(Relation table, Relation index)
+/* zbtree_check_table: See zbtree_internal.h. */
+void
+zbtree_check_table(Relation table, Relation index)
 {
 	if (ztts_is_zheap(table))
 		return;
@@ -108,6 +106,14 @@ check_equalimage(Relation index)
 	}
 }
 
+/* zbtree_check_classes: See zbtree_internal.h. */
+void
+zbtree_check_classes(Relation index)
+{
+	check_collations(index);
+	check_equalimage(index);
+}
+
 /*
  * Builds the index as nbtree does. The sort in 15 and 17, and assertions in
  * all versions, compare the access method in the index's relcache entry with
@@ -121,9 +127,8 @@ build(Relation table, Relation index, struct IndexInfo *info)
 	IndexBuildResult *volatile result = NULL;
 	Oid			am = index->rd_rel->relam;
 
-	check_table(table, index);
-	check_collations(index);
-	check_equalimage(index);
+	zbtree_check_table(table, index);
+	zbtree_check_classes(index);
 	Assert(am != BTREE_AM_OID);
 	index->rd_rel->relam = BTREE_AM_OID;
 	PG_TRY();

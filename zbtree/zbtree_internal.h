@@ -31,6 +31,14 @@ extern bool zbtree_canreturn(Relation index, int attno);
 extern int64 zbtree_getbitmap(IndexScanDesc scan, TIDBitmap *tbm);
 
 /*
+ * zbtree_check_table, zbtree_check_classes: raise ERRCODE_FEATURE_NOT_SUPPORTED
+ * if the table is not a zheap table, and if an operator class of the index
+ * cannot be used.
+ */
+extern void zbtree_check_table(Relation table, Relation index);
+extern void zbtree_check_classes(Relation index);
+
+/*
  * zbtree_lock_leaf: returns the leaf page where the key belongs, pinned and
  * locked exclusively. Returns InvalidBuffer if the index is empty, or if in
  * each of n searches the page was split or deleted before it could be locked.

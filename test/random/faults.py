@@ -29,8 +29,9 @@ from cluster import Cluster, ClusterError  # noqa: E402
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "common", "fault.c")
 # reached only by the first process that accesses a database's undo logs after a start
 AT_THE_START = ("undo-load",)
-# left out: reached only if the first user of a database is no undo worker (t/055_worker_starts)
-LEFT_OUT = ("first-look",)
+# left out: reached only if the first user of a database is no undo worker (t/055_worker_starts), and in
+# zundo.set_index_method (t/117_set_index_method)
+LEFT_OUT = ("first-look", "index-step")
 # reached only with indexes of access method zbtree
 OF_ZBTREE = ("keys-due", "key-found", "keys-judged", "stale-judged", "keys-cleaned", "keys-taken", "entries-judged",
              "marks-cleared")
