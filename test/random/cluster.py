@@ -98,9 +98,13 @@ class Cluster:
         """Starts the server and waits until it accepts connections; raises ClusterError if it does not."""
         self.run("pg_ctl", "-s", "-w", *(["-c"] if self.cores else []), "-t", str(timeout), "-D", self.data, "-l", self.log, "start")
 
-    def stop(self, mode="fast"):
-        """Stops the server, if it is running."""
-        self.run("pg_ctl", "-s", "-w", "-D", self.data, "-m", mode, "stop", check=False)
+    def stop(self, mode="fast", data=None):
+        """Stops the server, or that of another data directory, if it is running; raises ClusterError if it keeps running."""
+        data = data or self.data
+        said = self.run("pg_ctl", "-s", "-w", "-D", data, "-m", mode, "stop", check=False)
+        pid = postmaster_of(data)
+        if pid is not None and is_alive(pid):
+            raise ClusterError(f"a {mode} stop does not end: {said}\n{where_processes_are(pid)}\n{self.log_tail()}")
 
     def set(self, **settings):
         """Adds settings to postgresql.conf, for the next start or reload. In names "__" stands for a dot."""
@@ -158,8 +162,8 @@ class Cluster:
             time.sleep(0.1)
 
     def remove(self, keep=False):
-        """Stops the server and removes its directory, unless keep is true."""
-        self.stop("immediate")
+        """Kills the server and removes its directory, unless keep is true."""
+        self.kill()
         if not keep:
             shutil.rmtree(self.root, ignore_errors=True)
 
@@ -180,6 +184,19 @@ def postmaster_of(data):
             return int(pidfile.readline())
     except (OSError, ValueError):
         return None
+
+
+def where_processes_are(pid):
+    """Returns, for a postmaster and each of its children, what ps shows of it, and its stack if gdb is installed."""
+    report = ""
+    for process in [pid] + children_of(pid):
+        for command in (["ps", "-o", "pid,stat,wchan:20,etime,args", "-p", str(process)],
+                        ["gdb", "-p", str(process), "-batch", "-ex", "bt 25"]):
+            if shutil.which(command[0]):
+                done = subprocess.run(command, text=True, check=False, stdin=subprocess.DEVNULL,
+                                      stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                report += "".join(line + "\n" for line in done.stdout.splitlines() if command[0] == "ps" or line.startswith("#"))
+    return report
 
 
 def kill_server(data, socket):

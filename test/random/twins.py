@@ -656,7 +656,7 @@ class Copy:
 
     def stop(self, mode="immediate"):
         """Stops the server, if it is running."""
-        self.cluster.run("pg_ctl", "-s", "-w", "-D", self.data, "-m", mode, "stop", check=False)
+        self.cluster.stop(mode, self.data)
 
     def faults(self):
         """Returns the lines of its log that report a crash or corruption."""
