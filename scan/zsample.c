@@ -84,6 +84,8 @@ analyze_next_tuple(TableScanDesc sscan, ZC_ANALYZE_HORIZON_PARAM double *liverow
 		return false;
 	}
 	zscan_store(scan, scan->index++, slot);
+	/* statistics are of columns: spare the copy of the row its token's hash */
+	((ZHeapSlot *) slot)->token = FirstNormalTransactionId;
 	*liverows += 1;
 	return true;
 }
