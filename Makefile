@@ -13,6 +13,7 @@
 EXTENSION   = zundo
 MODULE_big  = zundo
 DATA        = zundo--1.0.sql
+SCRIPTS     = zundo-convert
 PGFILEDESC  = "zundo - tables with undo"
 DOCS        = README.md CHANGELOG.md LICENSE SECURITY.md CONTRIBUTING.md
 

@@ -566,6 +566,55 @@ COMMENT ON COLUMN zundo.conversions.indexes IS 'indexes of the copy';
 COMMENT ON COLUMN zundo.conversions.blocked_by IS 'processes whose locks are waited for';
 GRANT SELECT ON zundo.conversions TO PUBLIC;
 
+CREATE FUNCTION zundo.convert_refused(rel pg_catalog.regclass, am pg_catalog.name) RETURNS pg_catalog.text
+    AS 'MODULE_PATHNAME', 'zundo_convert_refused' LANGUAGE C STABLE STRICT;
+COMMENT ON FUNCTION zundo.convert_refused(pg_catalog.regclass, pg_catalog.name) IS
+    'why zundo.convert would refuse the table; for zundo.convert_plan';
+
+-- In the order of execution: partitions, the partitioned tables above them, last the table itself.
+CREATE FUNCTION zundo.convert_plan(rel pg_catalog.regclass, am pg_catalog.name)
+    RETURNS TABLE (relation pg_catalog.regclass, command pg_catalog.text, bytes bigint, publications pg_catalog.text,
+                   refused pg_catalog.text)
+    LANGUAGE sql STABLE STRICT
+BEGIN ATOMIC
+    SELECT c.oid, s.command, s.bytes, p.names, s.refused
+    FROM (SELECT o.oid, o.relam, o.relnamespace, pg_catalog.format('%I.%I', n.nspname, o.relname) AS name, t.isleaf, t.level
+          FROM pg_catalog.pg_class o
+               JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) o.relnamespace
+               LEFT JOIN pg_catalog.pg_partition_tree($1) t ON t.relid OPERATOR(pg_catalog.=) o.oid
+          WHERE (o.oid OPERATOR(pg_catalog.=) $1 OR t.relid IS NOT NULL)
+            AND o.relkind OPERATOR(pg_catalog.<>) 'f'::pg_catalog."char"
+            AND (o.relkind OPERATOR(pg_catalog.<>) 'p'::pg_catalog."char"
+                 OR pg_catalog.current_setting('server_version_num')::int OPERATOR(pg_catalog.>=) 170000)
+          OFFSET 0) c       -- so that no other table is looked at
+         LEFT JOIN zundo.conversions v ON v.relation OPERATOR(pg_catalog.=) c.oid
+         CROSS JOIN LATERAL (
+             SELECT 1 AS step, pg_catalog.format('CALL zundo.convert_cleanup(%L)', c.name) AS command, NULL::bigint AS bytes,
+                    NULL::pg_catalog.text AS refused
+             WHERE v.relation IS NOT NULL AND v.pid IS NULL
+             UNION ALL
+             SELECT 2, CASE WHEN r.refused IS NULL THEN pg_catalog.format('CALL zundo.convert(%L, %L)', c.name, $2) END,
+                    pg_catalog.pg_total_relation_size(c.oid), r.refused
+             FROM (SELECT CASE WHEN v.pid IS NOT NULL THEN 'Another session converts it.'
+                               WHEN pg_catalog.pg_is_in_recovery() THEN 'The server is a standby.'
+                               ELSE zundo.convert_refused(c.oid, $2) END AS refused OFFSET 0) r
+             WHERE v.pid IS NOT NULL OR NOT EXISTS (SELECT FROM pg_catalog.pg_am a
+                 WHERE a.oid OPERATOR(pg_catalog.=) c.relam AND a.amname OPERATOR(pg_catalog.=) $2)) s
+         CROSS JOIN LATERAL (
+             SELECT pg_catalog.string_agg(pg_catalog.concat(b.pubname, CASE WHEN b.puballtables THEN ' (FOR ALL TABLES)' END), ', '
+                        ORDER BY b.pubname) AS names
+             FROM pg_catalog.pg_publication b
+             WHERE b.puballtables
+                OR EXISTS (SELECT FROM pg_catalog.pg_publication_namespace f
+                     WHERE f.pnpubid OPERATOR(pg_catalog.=) b.oid AND f.pnnspid OPERATOR(pg_catalog.=) c.relnamespace)
+                OR EXISTS (SELECT FROM pg_catalog.pg_publication_rel f WHERE f.prpubid OPERATOR(pg_catalog.=) b.oid
+                     AND f.prrelid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT c.oid UNION ALL
+                         SELECT a.relid FROM pg_catalog.pg_partition_ancestors(c.oid) a)))) p
+    ORDER BY c.isleaf DESC, c.level DESC, c.oid, s.step;
+END;
+COMMENT ON FUNCTION zundo.convert_plan(pg_catalog.regclass, pg_catalog.name) IS
+    'what zundo.convert would have to do for the table or its partitions, or why it would refuse';
+
 -- Rights: what shows the work of other roles, or costs much, is for monitoring roles. Bytes of pages and of undo bypass row
 -- security and column privileges and include deleted rows, so they are for superusers, whatever is granted. zundo.check and
 -- zundo.row_locks check rights themselves.

@@ -1001,6 +1001,13 @@ zc_never_null(TupleDesc desc, AttrNumber attnum)
 #endif
 }
 
+/* 17 gave partitioned tables an access method, which new partitions get. */
+#if PG_VERSION_NUM >= 170000
+#define ZC_PARTITIONED_TABLE_HAS_METHOD true
+#else
+#define ZC_PARTITIONED_TABLE_HAS_METHOD false
+#endif
+
 /* 18 added WITHOUT OVERLAPS: makes the statement create an index without it. */
 #if PG_VERSION_NUM >= 180000
 #define zc_no_overlaps(stmt) ((stmt)->iswithoutoverlaps = false)

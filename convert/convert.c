@@ -86,10 +86,12 @@ typedef struct Conversion
 	char	   *shape;			/* of the table (CONVERT-4) */
 	char	   *copy_shape;
 	char	   *log_shape;
+	StringInfo	refusals;		/* see refuse */
 } Conversion;
 
 PG_FUNCTION_INFO_V1(zundo_convert);
 PG_FUNCTION_INFO_V1(zundo_convert_cleanup);
+PG_FUNCTION_INFO_V1(zundo_convert_refused);
 
 /* ---- waiting and locking ---- */
 
@@ -586,15 +588,22 @@ build_index(Conversion *c, Oid index)
 
 /* ---- checks ---- */
 
-/* Raises the error that the table cannot be converted. */
+/*
+ * Raises the error that the table cannot be converted, or appends the sentences
+ * to those why it cannot, if the caller wants all of them.
+ */
 static void
-refuse(const char *table, const char *why, const char *hint)
+refuse(const Conversion *c, const char *table, const char *why, const char *hint)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("table \"%s\" cannot be converted online", table),
-			 errdetail_internal("%s", why),
-			 hint ? errhint("%s", hint) : 0));
+	if (c->refusals != NULL)
+		appendStringInfo(c->refusals, "%s%s%s%s", c->refusals->len > 0 ? " " : "", why,
+						 hint ? " " : "", hint ? hint : "");
+	else
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("table \"%s\" cannot be converted online", table),
+				 errdetail_internal("%s", why),
+				 hint ? errhint("%s", hint) : 0));
 }
 
 /* Returns whether an expression or predicate of the index names a whole row. */
@@ -667,35 +676,39 @@ check_indexes(Conversion *c, Relation rel)
 		{
 			Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
 
+			if (index->rd_index->indisprimary != (primary == 1))
+			{
+				index_close(index, AccessShareLock);
+				continue;
+			}
 			if (!index->rd_index->indisvalid || !index->rd_index->indisready ||
 				!index->rd_index->indislive)
-				refuse(table,
+				refuse(c, table,
 					   psprintf("Index \"%s\" is not valid.", RelationGetRelationName(index)),
 					   "Drop or rebuild the index first.");
 			if (index->rd_rel->relam == zbtree && c->method == HEAP_TABLE_AM_OID)
-				refuse(table,
+				refuse(c, table,
 					   psprintf("Index \"%s\" is a zbtree index, which heap tables cannot have.",
 								RelationGetRelationName(index)),
 					   "First create a btree index in its place with CREATE INDEX CONCURRENTLY, "
 					   "then drop it with DROP INDEX CONCURRENTLY.");
 			if (names_whole_row(index))
-				refuse(table,
+				refuse(c, table,
 					   psprintf("Index \"%s\" has an expression on the whole row.",
 								RelationGetRelationName(index)),
 					   "Drop the index first.");
-			if (index->rd_index->indisprimary == (primary == 1))
-				take_key(c, rel, index);
-			index_close(index, NoLock);
+			take_key(c, rel, index);
+			index_close(index, AccessShareLock);
 		}
 	}
 	if (c->keys == NIL)
-		refuse(table, "It has no unique index on columns that are NOT NULL.",
+		refuse(c, table, "It has no unique index on columns that are NOT NULL.",
 			   "Add a primary key, or a NOT NULL column with a unique index.");
 }
 
 /*
- * Raises an error if the table is not the user's, or of a kind that is not
- * converted online.
+ * Raises an error if the table is not the user's, or refuses it if it is of a
+ * kind that is not converted online.
  */
 static void
 check_table(const Conversion *c)
@@ -703,27 +716,48 @@ check_table(const Conversion *c)
 	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(c->table));
 	Form_pg_class form;
 	const char *name;
+	bool		partitioned;
 
 	if (!HeapTupleIsValid(tuple))
 		report_missing(c->table);
 	form = (Form_pg_class) GETSTRUCT(tuple);
 	name = NameStr(form->relname);
+	partitioned = form->relkind == RELKIND_PARTITIONED_TABLE;
 	if (!zc_owns_relation(c->table, GetUserId()))
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, name);
-	if (form->relkind == RELKIND_PARTITIONED_TABLE)
-		refuse(name, "It is a partitioned table.", "Convert its partitions.");
-	if (form->relkind != RELKIND_RELATION || IsSystemClass(c->table, form) || form->relisshared)
-		refuse(name, "It is not an ordinary table.", NULL);
-	if (form->relpersistence != RELPERSISTENCE_PERMANENT)
-		refuse(name, "It is a temporary or unlogged table.",
+	if (partitioned && !ZC_PARTITIONED_TABLE_HAS_METHOD)
+		refuse(c, name, "It is a partitioned table.", "Convert its partitions.");
+	else if ((form->relkind != RELKIND_RELATION && !partitioned) ||
+			 IsSystemClass(c->table, form) || form->relisshared)
+		refuse(c, name, "It is not an ordinary table.", NULL);
+	else if (form->relpersistence != RELPERSISTENCE_PERMANENT)
+		refuse(c, name, "It is a temporary or unlogged table.",
 			   "Use ALTER TABLE ... SET ACCESS METHOD.");
-	if (OidIsValid(getExtensionOfObject(RelationRelationId, c->table)))
-		refuse(name, "It belongs to an extension.", NULL);
-	if (form->relnamespace == zconvert_schema())
-		refuse(name, "It is what an attempt to convert a table has left.", NULL);
-	if (form->relam != HEAP_TABLE_AM_OID && form->relam != get_table_am_oid("zheap", false))
-		refuse(name, "Its access method is neither heap nor zheap.", NULL);
+	else if (OidIsValid(getExtensionOfObject(RelationRelationId, c->table)))
+		refuse(c, name, "It belongs to an extension.", NULL);
+	else if (form->relnamespace == zconvert_schema())
+		refuse(c, name, "It is what an attempt to convert a table has left.", NULL);
+	else if (!partitioned && form->relam != HEAP_TABLE_AM_OID &&
+			 form->relam != get_table_am_oid("zheap", false))
+		refuse(c, name, "Its access method is neither heap nor zheap.", NULL);
 	ReleaseSysCache(tuple);
+}
+
+/*
+ * Checks what has to be read from the table, which the caller has opened;
+ * check_table has passed it.
+ */
+static void
+check_contents(Conversion *c, Relation rel)
+{
+	Caller		caller;
+
+	if (RelationIsUsedAsCatalogTable(rel))
+		refuse(c, RelationGetRelationName(rel), "It has user_catalog_table set.", NULL);
+	c->owner = rel->rd_rel->relowner;
+	caller = become_owner(c);
+	check_indexes(c, rel);
+	leave_owner(&caller);
 }
 
 /* ---- an attempt begins and ends ---- */
@@ -860,7 +894,6 @@ begin_conversion(Conversion *c)
 	char		fires;
 	TransactionId xmin;
 	Relation	rel;
-	Caller		caller;
 	LOCKTAG		tag;
 
 	lock_patiently(c->table, ShareRowExclusiveLock, c->lock_wait);
@@ -868,8 +901,6 @@ begin_conversion(Conversion *c)
 	MemoryContextSwitchTo(c->context);
 	check_table(c);
 	rel = table_open(c->table, NoLock);
-	if (RelationIsUsedAsCatalogTable(rel))
-		refuse(RelationGetRelationName(rel), "It has user_catalog_table set.", NULL);
 	if (OidIsValid(made_by_attempt("copy", c->table)) ||
 		OidIsValid(made_by_attempt("log", c->table)) ||
 		OidIsValid(zconvert_find_trigger(c->table, &fires, &xmin)))
@@ -879,10 +910,7 @@ begin_conversion(Conversion *c)
 						RelationGetRelationName(rel)),
 				 errhint("See zundo.conversions. If no session converts the table, call "
 						 "zundo.convert_cleanup.")));
-	c->owner = rel->rd_rel->relowner;
-	caller = become_owner(c);
-	check_indexes(c, rel);
-	leave_owner(&caller);
+	check_contents(c, rel);
 	c->copy = create_table(rel, "copy", CreateTupleDescCopy(RelationGetDescr(rel)), c->method,
 						   true);
 	set_replica_identity(c->copy);
@@ -991,13 +1019,39 @@ end_conversion(Conversion *c)
 	SPI_commit();
 }
 
+/*
+ * Changes the access method of a partitioned table, which only says what new
+ * partitions get.
+ */
+static void
+convert_partitioned(Conversion *c)
+{
+	AlterTableCmd *command = makeNode(AlterTableCmd);
+
+	command->subtype = AT_SetAccessMethod;
+	command->name = get_am_name(c->method);
+	lock_patiently(c->table, AccessExclusiveLock, c->lock_wait);
+	take_snapshot(c);
+	check_table(c);
+	AlterTableInternal(c->table, list_make1(command), false);
+	PopActiveSnapshot();
+	SPI_commit();
+}
+
 static void
 convert(Conversion *c)
 {
 	ListCell   *lc;
+	bool		partitioned;
 
 	check_table(c);
+	partitioned = get_rel_relkind(c->table) == RELKIND_PARTITIONED_TABLE;
 	next_transaction();
+	if (partitioned)
+	{
+		convert_partitioned(c);
+		return;
+	}
 	begin_conversion(c);
 	for (BlockNumber block = 0; block < c->nblocks; block += c->step)
 	{
@@ -1050,6 +1104,17 @@ require_no_transaction(FunctionCallInfo fcinfo, const char *name)
 	PreventCommandDuringRecovery(name);
 }
 
+/* Returns the OID of the access method to which tables shall be converted. */
+static Oid
+target_method(const char *name)
+{
+	if (strcmp(name, "heap") != 0 && strcmp(name, "zheap") != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("tables can be converted to access methods \"heap\" and \"zheap\" only")));
+	return get_table_am_oid(name, false);
+}
+
 /*
  * zundo.convert(rel, am, lock_wait, step, pause); times in ms, steps in blocks.
  */
@@ -1057,7 +1122,6 @@ Datum
 zundo_convert(PG_FUNCTION_ARGS)
 {
 	Conversion	c = {.table = PG_GETARG_OID(0)};
-	char	   *method = NameStr(*PG_GETARG_NAME(1));
 
 	c.lock_wait = PG_GETARG_INT32(2);
 	c.step = PG_GETARG_INT32(3);
@@ -1068,11 +1132,7 @@ zundo_convert(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("lock_wait and step must be positive, lock_wait shorter than "
 						"\"deadlock_timeout\", and pause not negative")));
-	if (strcmp(method, "heap") != 0 && strcmp(method, "zheap") != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("tables can be converted to access methods \"heap\" and \"zheap\" only")));
-	c.method = get_table_am_oid(method, false);
+	c.method = target_method(NameStr(*PG_GETARG_NAME(1)));
 	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	c.context = CurrentMemoryContext;
@@ -1119,4 +1179,31 @@ zundo_convert_cleanup(PG_FUNCTION_ARGS)
 	drop(made_by_attempt("copy", table));
 	drop(made_by_attempt("log", table));
 	PG_RETURN_VOID();
+}
+
+/*
+ * zundo.convert_refused(rel, am): returns why the table would be refused, in
+ * sentences, or null; null also if it does not exist.
+ */
+Datum
+zundo_convert_refused(PG_FUNCTION_ARGS)
+{
+	Conversion	c = {.table = PG_GETARG_OID(0),.refusals = makeStringInfo()};
+	Relation	rel;
+
+	c.method = target_method(NameStr(*PG_GETARG_NAME(1)));
+	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(c.table)))
+		PG_RETURN_NULL();
+	if (!zc_owns_relation(c.table, GetUserId()))
+		PG_RETURN_TEXT_P(cstring_to_text("It belongs to another role."));
+	check_table(&c);
+	rel = try_relation_open(c.table, AccessShareLock);
+	if (rel == NULL)
+		PG_RETURN_NULL();
+	if (c.refusals->len == 0 && rel->rd_rel->relkind == RELKIND_RELATION)
+		check_contents(&c, rel);
+	relation_close(rel, AccessShareLock);
+	if (c.refusals->len == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(c.refusals->data));
 }

@@ -347,7 +347,7 @@ if (server_major() >= 18)
 is(sql('SELECT sum(id) FROM partitioned'), 3, 'a partition');
 for (
 	[ q{CALL zundo.convert('audit', 'zheap')}, qr/table "audit" cannot be converted online.*no unique index on columns that are NOT NULL/s ],
-	[ q{CALL zundo.convert('partitioned', 'zheap')}, qr/is a partitioned table/ ],
+	(server_major() < 17 ? [ q{CALL zundo.convert('partitioned', 'zheap')}, qr/is a partitioned table/ ] : ()),
 	[ q{CALL zundo.convert('unlogged', 'zheap')}, qr/temporary or unlogged/ ],
 	[ q{CALL zundo.convert('totals', 'zheap')}, qr/not an ordinary table/ ],
 	[ q{CALL zundo.convert('pg_class', 'zheap')}, qr/not an ordinary table/ ],

@@ -478,7 +478,7 @@ def check_marks():
 def check_pipes():
     """Read the whole pipe (grep >/dev/null, sed -n 1p) or give grep -q a here-string: with pipefail the SIGPIPE of the writer makes the pipe fail."""
     early = re.compile(r"[^|]\|\s*(grep\s+-[a-zA-Z]*q|head\b)")
-    for path in ("zundo", ".ci/run", "tools/build-postgres", "tools/own-database", *files(".sh")):
+    for path in ("zundo", "zundo-convert", ".ci/run", "tools/build-postgres", "tools/own-database", *files(".sh")):
         for number, line in enumerate(read(path).splitlines(), 1):
             if early.search(line) and not line.lstrip().startswith("#"):
                 yield path, number, "a pipe whose reader ends before the writer: " + line.strip()
@@ -489,7 +489,7 @@ FORMATTED = (".c", ".h", ".sql", ".py", ".sh", ".pl", ".pm", ".spec", ".md", ".c
 
 def formatted_files():
     """Returns the paths of the files that check_format checks: not those of sql/, nor expected outputs."""
-    return [p for p in files(*FORMATTED) if not re.match(r"sql/|(isolation/)?expected/", p)] + ["zundo", "Makefile"]
+    return [p for p in files(*FORMATTED) if not re.match(r"sql/|(isolation/)?expected/", p)] + ["zundo", "zundo-convert", "Makefile"]
 
 
 def well_formed(path, text):

@@ -1,0 +1,159 @@
+# zundo-convert: tables are chosen by patterns, partitions are converted before their
+# parents, what cannot be converted is named, and each way to end has its exit status:
+# after an interrupt nothing is left, after a crash of the server the same command cleans up.
+use strict;
+use warnings;
+use File::Basename;
+use IPC::Run qw(start finish);
+use PostgreSQL::Test::Utils;
+use Test::More;
+use ZundoTest;
+
+my $node = zundo_node('program', 'restart_after_crash = off', allows_streaming => 1);
+$ENV{PGDATABASE} = 'postgres';
+my @program = ('zundo-convert', '-h', $node->host, '--port=' . $node->port);
+my ($out, $err);
+
+# program STATUS NAME ARGUMENT...: runs zundo-convert, and tests its exit status. Sets $out and $err.
+sub program
+{
+	my ($status, $name, @arguments) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	IPC::Run::run([ @program, @arguments ], '>', \$out, '2>', \$err);
+	is($? >> 8, $status, $name) or diag "$out$err";
+	return;
+}
+
+# begin ARGUMENT...: starts zundo-convert and waits until it converts a table.
+sub begin
+{
+	($out, $err) = ('', '');
+	my $run = start([ @program, '--pause=600000', @_ ], '>', \$out, '2>', \$err, IPC::Run::timeout(4 * $PostgreSQL::Test::Utils::timeout_default));
+	$node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM zundo.conversions WHERE pid IS NOT NULL}) or die 'it does not begin';
+	return $run;
+}
+
+# status RUN: returns the exit status.
+sub status { my ($run) = @_; $run->finish; return $run->full_result(0) >> 8; }
+sub am { my ($schema) = @_; return sql("SELECT string_agg(concat(c.relname, ' ', a.amname), ', ' ORDER BY c.relname) FROM pg_class c LEFT JOIN pg_am a ON a.oid = c.relam WHERE relnamespace = '$schema'::regnamespace AND relkind IN ('r', 'p')"); }
+sub left { return sql(q{SELECT (SELECT count(*) FROM zundo.conversions) + (SELECT count(*) FROM pg_trigger WHERE tgname ~ '^zundo_convert')}) }
+
+program(1, 'no extension', '-t', 'x');
+like($err, qr/^zundo-convert: error: the database does not have the extension zundo$/m, 'says so');
+sql('CREATE EXTENSION zundo');
+sql(<<'S');
+CREATE ROLE stranger LOGIN;
+CREATE SCHEMA shop;
+CREATE TABLE shop.one (id int PRIMARY KEY, v text) USING heap;
+CREATE TABLE shop.other (id int PRIMARY KEY) USING heap;
+CREATE TABLE shop."Other" (id int PRIMARY KEY) USING heap;
+INSERT INTO shop.one SELECT i, repeat('x', 100) FROM generate_series(1, 1000) i;
+CREATE TABLE shop.nokey (id int) USING heap;
+CREATE TABLE mine (id int PRIMARY KEY) USING heap;
+INSERT INTO mine VALUES (1), (2);
+CREATE SCHEMA "odd ""schema'";
+CREATE TABLE "odd ""schema'"."na""me \ of
+%s 'x'); DROP TABLE mine; --" (id int PRIMARY KEY) USING heap;
+CREATE SCHEMA tree;
+CREATE TABLE tree.root (id int PRIMARY KEY, v int) PARTITION BY RANGE (id);
+CREATE TABLE tree.branch PARTITION OF tree.root FOR VALUES FROM (0) TO (100) PARTITION BY RANGE (id);
+CREATE TABLE tree.leaf1 PARTITION OF tree.branch FOR VALUES FROM (0) TO (50) USING heap;
+CREATE TABLE tree.leaf2 PARTITION OF tree.branch FOR VALUES FROM (50) TO (100) USING heap;
+CREATE TABLE tree.leaf3 PARTITION OF tree.root FOR VALUES FROM (100) TO (200) USING heap;
+INSERT INTO tree.root SELECT i, i FROM generate_series(0, 199) i;
+CREATE PUBLICATION all_of_it FOR ALL TABLES;
+CREATE PUBLICATION trees FOR TABLE tree.root;
+S
+
+# 1. Usage.
+for (
+	[ [], qr/no tables were named/ ],
+	[ [ '-t', 'mine', '--frob' ], qr/unknown option --frob/ ],
+	[ [ '-t', 'mine', '--check=1' ], qr/option --check takes no value/ ],
+	[ ['-t'], qr/option -t needs a value/ ],
+	[ [ '-t', 'mine', '--to', 'btree' ], qr/the access method must be heap or zheap, not "btree"/ ],
+	[ [ '-t', 'mine', '--pause=x' ], qr/invalid pause "x"/ ],
+	[ [ '-t', 'mine', 'postgres', 'again' ], qr/too many arguments: "again"/ ],
+	[ [ '-t', 'nothing*' ], qr/no table matches "nothing\*"/ ],
+	[ [ '-t', 'mine', '-d', 'no such database' ], qr/database "no such database" does not exist/ ],
+	[ [ '-t', 'a.b.c.d' ], qr/improper qualified name/ ])
+{
+	my ($arguments, $pattern) = @$_;
+	program(1, "@$arguments", @$arguments);
+	like($err, $pattern, 'its message');
+}
+program(0, '--help', '--help');
+like($out, qr/^  -t, --table=PATTERN .*^Exit status: 0 /ms, 'help');
+command_like([ dirname(__FILE__) . '/../zundo', 'convert', '--version' ], qr/^zundo-convert 1/, './zundo convert');
+
+# 2. What would be done.
+program(2, '--check', '--check', '-n', 'shop');
+like($out, qr/^shop."Other": 8192 bytes, publications: all_of_it \(FOR ALL TABLES\)\nshop.one: \d+ kB, [^\n]*\nshop.other: 8192 bytes, [^\n]*\nneeded: \d+ kB of disk space, \d+ kB of WAL\n$/, 'the plan');
+like($err, qr/^zundo-convert: error: shop.nokey: cannot be converted: It has no unique index on columns that are NOT NULL. Add a primary key/, 'what is refused');
+program(0, '--dry-run', '--dry-run', '-t', 'tree.root', '-t', 'tree.leaf*', '-t', 'mine');
+my $parents = server_major() >= 17 ? "CALL zundo.convert('tree.branch', 'zheap');\nCALL zundo.convert('tree.root', 'zheap');\n" : '';
+is($out, "CALL zundo.convert('public.mine', 'zheap');\n" . join('', map { "CALL zundo.convert('tree.leaf$_', 'zheap');\n" } 1 .. 3) . $parents, 'statements, each once');
+is(sql(q{SELECT relation, publications FROM zundo.convert_plan('tree.leaf1', 'zheap')}), 'tree.leaf1|all_of_it (FOR ALL TABLES), trees', 'the publication of a parent');
+is(am('shop'), 'Other heap, nokey heap, one heap, other heap', 'nothing was changed');
+sql(q{CREATE TABLE invalid (id int PRIMARY KEY, a int) USING heap; CREATE INDEX bad ON invalid (a); CREATE INDEX worse ON invalid ((invalid IS NULL));
+	UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'bad'::regclass});
+is(sql(q{SELECT command, refused FROM zundo.convert_plan('invalid', 'zheap')}),
+	'|Index "bad" is not valid. Drop or rebuild the index first. Index "worse" has an expression on the whole row. Drop the index first.', 'all reasons');
+is(sql(q{SELECT count(*) FROM zundo.convert_plan(99, 'zheap')}), 0, 'no such table');
+is(sql(q{SELECT zundo.convert_refused(99, 'zheap') IS NULL}), 't', 'not refused either');
+
+# 3. Done, refused.
+program(2, 'a schema', '-n', 'shop');
+like($err, qr/shop.one: converted, \d+ s\n.*converted: 3, refused: 1, failed: 0, not begun: 0\n$/s, 'the report');
+is(am('shop'), 'Other zheap, nokey heap, one zheap, other zheap', 'access methods');
+program(0, 'again', '-t', 'shop.one', '-t', 'shop.o*');
+program(0, 'back', '-q', '--to=heap', '-t', 'shop.o*', '-t', 'shop."Other"');
+is("$out$err", '', 'quiet');
+is(am('shop'), 'Other heap, nokey heap, one heap, other heap', 'access methods');
+program(0, 'odd names', '-n', q{"odd ""schema'"}, 'postgres');
+is(sql(q{SELECT count(*) FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE c.relname ~ '^na' AND amname = 'zheap'}), 1, 'converted');
+is(am('public'), 'invalid heap, mine heap', 'and nothing else');
+program(0, 'a partition tree', '-t', 'tree.root');
+is(am('tree'), server_major() >= 17 ? 'branch zheap, leaf1 zheap, leaf2 zheap, leaf3 zheap, root zheap' : 'branch , leaf1 zheap, leaf2 zheap, leaf3 zheap, root ', 'its access methods');
+is(sql('SELECT count(*), sum(v) FROM tree.root'), '200|19900', 'its rows');
+program(2, 'a role without rights', '-U', 'stranger', '-t', 'shop.one');
+like($err, qr/shop.one: cannot be converted: It belongs to another role/, 'says so');
+
+# 4. An interrupt.
+my $run = begin('-t', 'shop.one', '-t', 'shop.other');
+program(2, 'a table that another session converts', '--check', '-t', 'shop.one');
+like($err, qr/shop.one: cannot be converted: Another session converts it/, 'says so');
+$run->signal('INT');
+is(status($run), 3, 'interrupted');
+like($err, qr/canceling statement due to user request.*shop.one: was not converted; nothing is left of the attempt.*converted: 0, refused: 0, failed: 1, not begun: 1\n$/s, 'says what was done');
+is(left(), 0, 'nothing is left');
+
+# 5. Another session ends the conversion; the next table, which is empty, is converted.
+$run = begin('-t', 'mine', '-t', 'shop.other', '-t', 'shop.nokey');
+sql(q{SELECT pg_terminate_backend(pid) FROM zundo.conversions});
+is(status($run), 3, 'terminated');
+like($err, qr/public.mine: was not converted; nothing is left of the attempt.*shop.nokey: cannot.*shop.other: converted.*converted: 1, refused: 1, failed: 1, not begun: 0\n$/s, 'says so');
+program(0, 'back', '--to=heap', '-t', 'shop.other');
+is(left(), 0, 'nothing is left');
+
+# 6. The server crashes; the same command removes what is left, and converts.
+$run = begin('-t', 'mine', '-t', 'shop.other');
+$node->stop('immediate');
+is(status($run), 4, 'crashed');
+like($err, qr/public.mine: was not converted, and has to be cleaned up: use the same command again.*failed: 1, not begun: 1\n$/s, 'says so');
+$node->start;
+is(left(), 2, 'something is left');
+program(0, '--check', '--check', '-t', 'mine');
+like($out, qr/^public.mine: leftovers of an earlier attempt\npublic.mine: \d+ kB/, 'finds it');
+program(0, 'the same command', '-t', 'mine', '-t', 'shop.other');
+is(left(), 0, 'nothing is left');
+is(am('public'), 'invalid heap, mine zheap', 'converted');
+
+# 7. A standby.
+$node->stop;
+$node->append_conf('postgresql.conf', 'hot_standby = on');
+$node->set_standby_mode;
+$node->start;
+program(2, 'a standby', '-t', 'shop.one');
+like($err, qr/shop.one: cannot be converted: The server is a standby/, 'says so');
+done_testing();
