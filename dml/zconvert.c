@@ -57,7 +57,8 @@ convert_some(const ZWriter *writer, Buffer buf, int slotno, ZXid xid, UndoPtr lo
 	if (!last)
 		ZUNDO_FAULT("converting-locks");
 	if (last)
-		zlocktag_note(&change, n - 1, true);
+		zheld_note_record(writer->rel, BufferGetBlockNumber(buf), slotno, change.op.ptr[n - 1],
+						  &change.rec[n - 1]);
 	*prev = change.op.ptr[n - 1];
 	return locks;
 }

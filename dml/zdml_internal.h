@@ -200,13 +200,6 @@ extern bool zlocktag_lock(const ZWriter *writer, Buffer buf, OffsetNumber off,
 extern bool zlocktag_opens(const ZWriter *writer, Buffer buf, OffsetNumber off,
 						   const ZSlotPick *pick);
 
-/*
- * zlocktag_note: remembers record i of the change, of type LOCK, which is now
- * the head of its chain. alone: all records of its (sub)transaction in this
- * chain are LOCK records that are not open.
- */
-extern void zlocktag_note(const ZChange *change, int i, bool alone);
-
 /* ---- slots of a change; the change (dml/zslotpick.c, dml/zwriter.c) ---- */
 
 /*
@@ -515,13 +508,36 @@ extern int	zheld_mode(Relation rel, BlockNumber block, OffsetNumber off, ZHeader
 extern void zheld_note(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header,
 					   LockTupleMode mode, bool by_tag);
 
+/* A LOCK record of our transaction on a page. */
+typedef struct ZHeldRecord
+{
+	uint64		epoch;
+	UndoPtr		ptr;
+	ZXid		xid;
+	Oid			reloid;
+	RelFileNumber relnumber;
+	BlockNumber block;
+	uint8		slotno;			/* of its chain: its lock tag, if it is open */
+	uint8		mode;
+	bool		open;			/* false: when it was the head of its chain,
+								 * its (sub)transaction had nothing there but
+								 * LOCK records that are not open */
+} ZHeldRecord;
+
 /*
- * zheld_note_open: remembers that our transaction has an open LOCK record of
- * this mode in the chain of slotno, so that it holds all rows of block that
- * have this lock tag (TAG-1). zheld_open_mode: returns the mode of the record
- * that is remembered, or -1.
+ * zheld_note_record: remembers the record rec, at ptr in the chain of slotno,
+ * an inline slot of block.
+ *
+ * zheld_record: returns the record that is remembered for block, or NULL. It
+ * may be in no chain any more.
+ *
+ * zheld_open_mode: returns the mode of the open record in the chain of slotno
+ * by which our transaction holds all rows of block that have this lock tag
+ * (TAG-1); -1 if none is remembered.
  */
-extern void zheld_note_open(Relation rel, BlockNumber block, int slotno, LockTupleMode mode);
+extern void zheld_note_record(Relation rel, BlockNumber block, int slotno, UndoPtr ptr,
+							  const ZuRecord *rec);
+extern const ZHeldRecord *zheld_record(Relation rel, BlockNumber block);
 extern int	zheld_open_mode(Relation rel, BlockNumber block, int slotno);
 
 /* ---- locks that a page keeps in common (dml/zlocklist.c) ---- */

@@ -25,14 +25,15 @@
  *			the lock, or if the lock is by tag and the row does not have that
  *			tag (TAG-5): then the row is not the one that was locked, but a
  *			later one at the same place.
- *		(c) Of some pages the backend also remembers that its transaction has
- *			an open LOCK record in the chain of a slot, and its mode. It holds
- *			all rows with this slot's tag in that mode: until a
- *			(sub)transaction is rolled back the record stays in the chain,
- *			whatever is pushed on it; the slot stays the transaction's, and its
- *			chain gets no other open record (TAG-2). The mode is the strongest
- *			one that the transaction holds on the row if the row's hint is not
- *			stronger.
+ *		(c) Of some pages the backend also remembers a LOCK record. If that is
+ *			open, the transaction holds all rows with its slot's tag in its
+ *			mode: until a (sub)transaction is rolled back the record stays in
+ *			the chain, whatever is pushed on it; the slot stays the
+ *			transaction's, and its chain gets no other open record (TAG-2). The
+ *			mode is the strongest one that the transaction holds on the row if
+ *			the row's hint is not stronger. Further rows are locked by the tag
+ *			only while the record is the head of its chain (TAG-2), which its
+ *			pointer shows at any time: no other record will ever have it.
  *		(d) If our transaction is known to hold a row FOR UPDATE, no other
  *			holds a lock on it, and no slot is searched.
  */
@@ -58,18 +59,8 @@ typedef struct HeldLock
 								 * lock is not by tag */
 } HeldLock;
 
-/* The same for open records; one for a page. */
+/* The same for LOCK records; one for a page. */
 #define HELD_PAGES 64
-
-typedef struct HeldOpen
-{
-	uint64		epoch;
-	Oid			reloid;
-	RelFileNumber relnumber;
-	BlockNumber block;
-	uint8		slotno;			/* of the chain: the lock tag */
-	uint8		mode;
-} HeldOpen;
 
 static struct
 {
@@ -77,7 +68,7 @@ static struct
 								 * forgotten */
 	HeldLock   *locks;			/* HELD_PLACES of them; NULL until the first
 								 * is noted */
-	HeldOpen	open[HELD_PAGES];
+	ZHeldRecord records[HELD_PAGES];
 }			held = {.epoch = 1};
 
 /* Returns the place in the cache for a row. */
@@ -98,10 +89,22 @@ is_of(const HeldLock *lock, Relation rel, BlockNumber block, OffsetNumber off)
 }
 
 /* Returns the place in the cache for a page. */
-static inline HeldOpen *
-open_place(Relation rel, BlockNumber block)
+static inline ZHeldRecord *
+record_place(Relation rel, BlockNumber block)
 {
-	return &held.open[murmurhash32(rel->rd_locator.relNumber ^ murmurhash32(block)) % HELD_PAGES];
+	uint32		hash = murmurhash32(rel->rd_locator.relNumber ^ murmurhash32(block));
+
+	return &held.records[hash % HELD_PAGES];
+}
+
+/* zheld_record: See zdml_internal.h. */
+const ZHeldRecord *
+zheld_record(Relation rel, BlockNumber block)
+{
+	const ZHeldRecord *record = record_place(rel, block);
+
+	return record->block == block && record->relnumber == rel->rd_locator.relNumber &&
+		record->reloid == RelationGetRelid(rel) ? record : NULL;
 }
 
 /*
@@ -113,28 +116,32 @@ open_place(Relation rel, BlockNumber block)
 int
 zheld_open_mode(Relation rel, BlockNumber block, int slotno)
 {
-	const HeldOpen *open = open_place(rel, block);
+	const ZHeldRecord *record = zheld_record(rel, block);
 
 	Assert(slotno >= 0);
-	if (open->epoch != held.epoch || open->block != block || open->slotno != slotno ||
-		open->relnumber != rel->rd_locator.relNumber || open->reloid != RelationGetRelid(rel))
+	if (record == NULL || record->epoch != held.epoch || !record->open ||
+		record->slotno != slotno)
 		return -1;
-	return (int) open->mode;
+	return (int) record->mode;
 }
 
-/* zheld_note_open: See zdml_internal.h. */
+/* zheld_note_record: See zdml_internal.h. */
 void
-zheld_note_open(Relation rel, BlockNumber block, int slotno, LockTupleMode mode)
+zheld_note_record(Relation rel, BlockNumber block, int slotno, UndoPtr ptr, const ZuRecord *rec)
 {
-	HeldOpen   *open = open_place(rel, block);
+	ZHeldRecord *record = record_place(rel, block);
 
-	Assert(slotno >= 1 && slotno <= ZPAGE_MAX_INLINE_SLOTS && mode <= LockTupleExclusive);
-	open->epoch = held.epoch;
-	open->reloid = RelationGetRelid(rel);
-	open->relnumber = rel->rd_locator.relNumber;
-	open->block = block;
-	open->slotno = (uint8) slotno;
-	open->mode = (uint8) mode;
+	Assert(slotno >= 1 && slotno <= ZPAGE_MAX_INLINE_SLOTS && ptr != InvalidUndoPtr);
+	Assert(rec->type == ZUR_LOCK && rec->lockmode <= LockTupleExclusive);
+	record->epoch = held.epoch;
+	record->ptr = ptr;
+	record->xid = rec->xid;
+	record->reloid = RelationGetRelid(rel);
+	record->relnumber = rel->rd_locator.relNumber;
+	record->block = block;
+	record->slotno = (uint8) slotno;
+	record->mode = rec->lockmode;
+	record->open = rec->open;
 }
 
 /*

@@ -118,9 +118,9 @@ zlock_row(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mod
 		bool		own = pick.prev != InvalidUndoPtr && pick.committed == InvalidZXid;
 
 		remember(writer, buf, off, mode, change.rec[0].open);
-		if (change.rec[0].open)
-			zheld_note_open(writer->rel, BufferGetBlockNumber(buf), pick.slotno, mode);
-		zlocktag_note(&change, 0, !own);
+		if ((change.rec[0].open || !own) && pick.overflow == 0 && !writer->temp)
+			zheld_note_record(writer->rel, BufferGetBlockNumber(buf), pick.slotno,
+							  change.op.ptr[0], &change.rec[0]);
 	}
 	return true;
 }

@@ -4,10 +4,9 @@
  * The first rows of a page that a transaction locks have an inline lock or a
  * LOCK record of their own. The LOCK record of a further row can be open. Rows
  * locked after that need no record: their headers get a lock tag, the number of
- * the slot whose chain begins with the open record. This file remembers, in the
- * backend, the LOCK record that it wrote last on each of the pages used
- * recently. Called by zlock.c and zconvert.c with the page exclusively
- * locked. Takes no other locks. Crash point: "inline-lock-logged".
+ * the slot whose chain begins with the open record, which the backend remembers
+ * (zheld.c). Called by zlock.c with the page exclusively locked. Takes no other
+ * locks. Crash point: "inline-lock-logged".
  *
  *	TAG-1	A LOCK record can be *open*. An open record locks all rows of its
  *		page whose header has the number of the record's slot as *lock tag*, in
@@ -51,7 +50,6 @@
  */
 #include "postgres.h"
 
-#include "common/hashfn.h"
 #include "dml/zdml_internal.h"
 #include "miscadmin.h"
 #include "mvcc/zcommitted.h"
@@ -59,51 +57,16 @@
 #include "utils/rel.h"
 
 /*
- * The LOCK record that the backend has last pushed on a chain of a page. It is
- * valid only while the slot's head is 'ptr'. Undo pointers are not reused, so
- * the entry need not be removed when a (sub)transaction ends or the table gets
- * a new file.
- */
-typedef struct LockHead
-{
-	UndoPtr		ptr;			/* Invalid: nothing is remembered */
-	ZXid		xid;
-	RelFileNumber relnumber;
-	BlockNumber block;
-	uint16		slotno;
-	uint8		mode;
-	bool		open;			/* false: our transaction has no open record
-								 * in the chain */
-} LockHead;
-
-/* Size of the direct-mapped cache; a newer page replaces an older one. */
-#define HEADS 64
-
-static struct
-{
-	LockHead	of_page[HEADS];
-}			heads;
-
-/* Returns the place in the cache for a page. */
-static inline LockHead *
-place_of(RelFileNumber relnumber, BlockNumber block)
-{
-	return &heads.of_page[murmurhash32(relnumber ^ murmurhash32(block)) % HEADS];
-}
-
-/*
  * Returns the remembered record of the page, or NULL if there is none, if it is
  * not the head of its slot any more, or if another (sub)transaction wrote it.
  */
-static const LockHead *
+static const ZHeldRecord *
 head_on(const ZWriter *writer, Page page, BlockNumber block)
 {
-	RelFileNumber relnumber = writer->rel->rd_locator.relNumber;
-	const LockHead *head = place_of(relnumber, block);
+	const ZHeldRecord *head = zheld_record(writer->rel, block);
 	const ZPageSlot *slot;
 
-	if (head->ptr == InvalidUndoPtr || head->block != block || head->relnumber != relnumber ||
-		head->xid != writer->xid || head->slotno > zpage_nslots(page))
+	if (head == NULL || head->xid != writer->xid || head->slotno > zpage_nslots(page))
 		return NULL;
 	slot = zpage_slot(page, head->slotno);
 	return slot->ptr == head->ptr && slot->xid_flags == head->xid ? head : NULL;
@@ -151,7 +114,7 @@ bool
 zlocktag_lock(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode)
 {
 	Page		page = BufferGetPage(buf);
-	const LockHead *head = head_on(writer, page, BufferGetBlockNumber(buf));
+	const ZHeldRecord *head = head_on(writer, page, BufferGetBlockNumber(buf));
 	ItemId		lp = PageGetItemId(page, off);
 	ZWalInlineLock lock = {0};
 
@@ -177,29 +140,11 @@ bool
 zlocktag_opens(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZSlotPick *pick)
 {
 	Page		page = BufferGetPage(buf);
-	const LockHead *head = head_on(writer, page, BufferGetBlockNumber(buf));
+	const ZHeldRecord *head = head_on(writer, page, BufferGetBlockNumber(buf));
 	ZHeader		h = zheader_get(zpage_row(page, PageGetItemId(page, off)));
 
 	if (head == NULL || head->open || head->slotno != pick->slotno || pick->overflow != 0)
 		return false;
 	Assert(pick->prev == head->ptr && !writer->temp);
 	return ZH_TAG(h) == pick->slotno || tag_is_free(page, h);
-}
-
-/* zlocktag_note: See zdml_internal.h. */
-void
-zlocktag_note(const ZChange *change, int i, bool alone)
-{
-	const ZuRecord *rec = &change->rec[i];
-	LockHead   *head = place_of(rec->relnumber, rec->block);
-
-	Assert(rec->type == ZUR_LOCK && !(alone && rec->open));
-	head->ptr = (alone || rec->open) && !change->op.temp && !change->page[0].slot.in_overflow
-		? change->op.ptr[i] : InvalidUndoPtr;
-	head->xid = rec->xid;
-	head->relnumber = rec->relnumber;
-	head->block = rec->block;
-	head->slotno = change->page[0].slot.slotno;
-	head->mode = rec->lockmode;
-	head->open = rec->open;
 }

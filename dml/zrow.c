@@ -182,7 +182,7 @@ look_in_chain(LockerSearch *search, int s, ZXidStatus status)
 		}
 		note_slot_lock(search, rec.lockmode, rec.open);
 		if (rec.open)
-			zheld_note_open(row->rel, row->block, s, rec.lockmode);
+			zheld_note_record(row->rel, row->block, s, chain.here, &rec);
 		if (rec.lockmode >= search->enough)
 			return;
 	}
