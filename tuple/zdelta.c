@@ -214,17 +214,6 @@ zdelta_undo_put(char *p, const ZDelta *d, const char *oldbytes)
 	return p;
 }
 
-/* zdelta_wal_size: See ztuple.h. */
-Size
-zdelta_wal_size(const ZDelta *d)
-{
-	Size		size = zdelta_undo_size(d);
-
-	for (int i = 0; i < d->nruns; i++)
-		size += d->run[i].newlen;
-	return size;
-}
-
 /* zdelta_wal_put: See ztuple.h. */
 char *
 zdelta_wal_put(char *p, const ZDelta *d, const char *oldbytes, const char *newbytes)

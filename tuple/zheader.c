@@ -54,13 +54,6 @@ needs_long_form(ZHeader h, ZHeader base)
 	return (base & ZH_SHAPE) == 0 || ((h ^ base) & ZH_SHAPE) != 0;
 }
 
-/* zheader_compact_size: See ztuple.h. */
-int
-zheader_compact_size(ZHeader h, ZHeader base)
-{
-	return needs_long_form(h, base) ? 4 : 2;
-}
-
 /* zheader_compact_put: See ztuple.h. */
 char *
 zheader_compact_put(char *p, ZHeader h, ZHeader base)

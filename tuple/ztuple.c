@@ -720,22 +720,6 @@ ztuple_deform(const char *row, Size len, TupleDesc desc, Datum *values, bool *is
 	return scratch;
 }
 
-/* ztuple_to_heap: See ztuple.h. */
-HeapTuple
-ztuple_to_heap(const char *row, Size len, TupleDesc desc, const char *relname, ItemPointer tid)
-{
-	Datum	   *values = palloc(Max(desc->natts, 1) * sizeof(Datum));
-	bool	   *isnull = palloc(Max(desc->natts, 1) * sizeof(bool));
-	char	   *scratch = ztuple_deform(row, len, desc, values, isnull, relname, tid);
-	HeapTuple	tuple = heap_form_tuple(desc, values, isnull);
-
-	if (scratch)
-		pfree(scratch);
-	pfree(isnull);
-	pfree(values);
-	return tuple;
-}
-
 /*
  * ztuple_token: See ztuple.h. The identifier of the database system makes the
  * tokens of each one different, so that rows with the same token cannot be

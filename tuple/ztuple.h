@@ -97,9 +97,6 @@ zheader_set(char *row, ZHeader h)
  * the header that the reader of the compact form will have. A base of 0 forces
  * the long form.
  *
- * zheader_compact_size: returns the number of bytes that zheader_compact_put
- * writes for h with this base, 2 or 4.
- *
  * zheader_compact_put: writes the compact form of h at p, which must have space
  * for it. Returns the byte after it.
  *
@@ -110,7 +107,6 @@ zheader_set(char *row, ZHeader h)
  */
 #define ZHEADER_COMPACT_MAX 4
 
-extern int	zheader_compact_size(ZHeader h, ZHeader base);
 extern char *zheader_compact_put(char *p, ZHeader h, ZHeader base);
 extern const char *zheader_compact_get(const char *p, const char *end, ZHeader base, ZHeader *h);
 
@@ -377,13 +373,6 @@ extern char *ztuple_deform(const char *row, Size len, TupleDesc desc, Datum *val
 						   const char *relname, ItemPointer tid);
 
 /*
- * ztuple_to_heap: returns a palloc'd HeapTuple with the same values. Raises
- * ztuple_corrupted with relname and tid.
- */
-extern HeapTuple ztuple_to_heap(const char *row, Size len, TupleDesc desc, const char *relname,
-								ItemPointer tid);
-
-/*
  * ztuple_header_ok: returns true if the header is valid and the null bitmap
  * lies within len. Cheap; needs no tuple descriptor; never reads outside the
  * len bytes at row.
@@ -422,17 +411,15 @@ typedef struct ZDelta
  * more than ZDELTA_MAX_RUNS separate differences get one run from the first to
  * the last.
  *
- * zdelta_undo_size, zdelta_wal_size: return the length of d's undo form, or
- * WAL form.
+ * zdelta_undo_size: returns the length of d's undo form.
  *
- * zdelta_undo_put, zdelta_wal_put: write that form to p and return the byte
- * after it.
+ * zdelta_undo_put, zdelta_wal_put: write d's undo form, or WAL form, to p and
+ * return the byte after it.
  */
 extern void zdelta_compute(const char *oldbytes, Size oldlen, const char *newbytes, Size newlen,
 						   ZDelta *d);
 extern Size zdelta_undo_size(const ZDelta *d);
 extern char *zdelta_undo_put(char *p, const ZDelta *d, const char *oldbytes);
-extern Size zdelta_wal_size(const ZDelta *d);
 extern char *zdelta_wal_put(char *p, const ZDelta *d, const char *oldbytes, const char *newbytes);
 
 /*
