@@ -189,11 +189,12 @@ typedef struct LockSearch
 	LockWaitPolicy policy;
 	uint8		flags;			/* TUPLE_LOCK_FLAG_* */
 	TM_FailureData *tmfd;
-	const char *found;			/* the version that the caller has found the
-								 * row by (DML-15); else NULL */
+	const char *found;			/* the version that the caller has found by
+								 * other means than a snapshot (DML-15); else
+								 * NULL */
 	uint32		found_length;
-	const ZVersion *conflict;	/* the version that a search for duplicates
-								 * has found (DML-16); else NULL */
+	bool		by_key;			/* it was found by its key, and nothing else
+								 * of it matters */
 	/* state */
 	ItemPointerData tid;
 	Snapshot	snapshot;		/* Invalid once a newer version is being
@@ -510,11 +511,11 @@ not_locked(LockSearch *search, const ZRowWish *wish, TM_Result result, const ZRo
 }
 
 /*
- * Notes the version that the caller has found. ON CONFLICT, and an apply worker
- * that reports a conflict, whose slot is empty, have found the row by its key
- * (DML-16); an apply worker that is to change a row, by its columns, and has
- * that version in the slot (DML-15). The workers are in no query and ask for
- * nothing but that version.
+ * Notes the version that the caller has found (DML-15). ON CONFLICT, and an
+ * apply worker that reports a conflict, whose slot is empty, have found it by
+ * its key; an apply worker that is to change a row, by its columns, and has it
+ * in the slot. The workers are in no query and ask for nothing but that
+ * version.
  */
 static void
 note_found(LockSearch *search, Relation rel)
@@ -525,7 +526,11 @@ note_found(LockSearch *search, Relation rel)
 
 	if (unlikely(conflict != NULL) &&
 		(worker ? TTS_EMPTY(search->slot) : zany_is_conflict_slot(search->slot)))
-		search->conflict = conflict;
+	{
+		search->found = conflict->row;
+		search->found_length = conflict->len;
+		search->by_key = true;
+	}
 	if (likely(!worker) || search->mode == LockTupleKeyShare || !TTS_IS_ZHEAP(search->slot) ||
 		TTS_EMPTY(search->slot) || z->row == NULL ||
 		!ItemPointerEquals(&search->slot->tts_tid, &search->tid))
@@ -535,33 +540,28 @@ note_found(LockSearch *search, Relation rel)
 }
 
 /*
- * Returns whether the row is not the version that the caller has found any more
- * (DML-15), or has got another key since (DML-16). columns are needed for the
- * latter. On entry the page is locked; zrow_examine has returned TM_Ok.
+ * Returns whether the row is not the version that the caller has found any
+ * more, or, if that was found by its key, has got another one since (DML-15).
+ * columns are needed for the latter. On entry the page is locked; zrow_examine
+ * has returned TM_Ok.
  */
 static bool
 was_replaced(LockSearch *search, Relation rel, Buffer buf, const ZIndexColumns *columns)
 {
 	Page		page = BufferGetPage(buf);
 	ItemId		lp = PageGetItemId(page, ItemPointerGetOffsetNumber(&search->tid));
+	ZUpdatedRow row = {rel, &search->tid, search->found, search->found_length};
 
 	Assert(zc_buffer_exclusive(buf));
-	if (likely(search->found == NULL && search->conflict == NULL))
+	if (likely(search->found == NULL))
 		return false;
-	if (search->conflict != NULL)
-	{
-		const ZVersion *found = search->conflict;
-		ZUpdatedRow row = {rel, &search->tid, found->row, found->len};
-
-		if (!ItemIdIsNormal(lp))
-			return true;		/* being moved, beside a KEY SHARE lock */
-		row.new = zpage_row(page, lp);
-		row.newlen = zpage_row_length(page, lp);
+	if (!ItemIdIsNormal(lp))
+		return true;			/* being moved, beside a KEY SHARE lock */
+	row.new = zpage_row(page, lp);
+	row.newlen = zpage_row_length(page, lp);
+	if (search->by_key)
 		return zcolumns_differ(&row, columns->keyed);
-	}
-	Assert(ItemIdIsNormal(lp));
-	return !ztuple_same_bytes(search->found, search->found_length,
-							  zpage_row(page, lp), zpage_row_length(page, lp));
+	return !ztuple_same_bytes(row.old, row.oldlen, row.new, row.newlen);
 }
 
 /* Returns TM_Updated, with *tmfd filled, for a row that was replaced. */
@@ -588,7 +588,7 @@ lock_attempt(ZWriter *writer, LockSearch *search, bool *done)
 	ZRowWish	wish = {rel, buf, &tid, writer->cid, search->snapshot, search->mode};
 	ZRowState	state;
 	TM_Result	result;
-	const ZIndexColumns *columns = search->conflict != NULL ? zindex_columns(rel) : NULL;
+	const ZIndexColumns *columns = search->by_key ? zindex_columns(rel) : NULL;
 
 	*done = true;
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
@@ -666,7 +666,7 @@ zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlo
 		if (search.newer && mode != LockTupleKeyShare && zctid_is_compared())
 			slot->tts_tid.ip_posid |= ZTID_NEWER;	/* GUARD-4 */
 		zlevel_note_lock(rel, tid, writer.xid, cid);
-		if (search.found != NULL)
+		if (search.found != NULL && !search.by_key)
 			zlevel_note_found(rel, tid, cid);
 	}
 	return result;

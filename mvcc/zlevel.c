@@ -53,7 +53,7 @@ static struct
 		Oid			reloid;		/* InvalidOid: none */
 		ItemPointerData tid;
 		ZVersion	version;
-	}			conflict;		/* found with a Dirty snapshot (DML-16) */
+	}			conflict;		/* found with a Dirty snapshot (DML-15) */
 }			levels;
 
 /* zlevel_current: See zlevel.h. */
