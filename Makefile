@@ -20,7 +20,7 @@ DOCS        = README.md CHANGELOG.md LICENSE SECURITY.md CONTRIBUTING.md
 # Documents in folders, which PGXS would put into one folder without the others.
 # Here they stay where they are, so that links between documents hold.
 DOCS_BELOW  = $(addprefix docs/, administration.md architecture.md duties.md format.md known.md limits.md \
-	locking.md migration.md reference.md scaling.md versions.md) bench/README.md t/README.md test/random/README.md \
+	locking.md migration.md operations.md reference.md scaling.md versions.md) bench/README.md t/README.md test/random/README.md \
 	$(addprefix monitoring/, queries.yaml alerts.yaml dashboard.json)
 
 TOP     := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))

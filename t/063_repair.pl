@@ -1,4 +1,4 @@
-# The cases of docs/administration.md, "Damage in the undo log": what is lost in
+# The cases of docs/operations.md, "A page is damaged": what is lost in
 # both copies is rebuilt, and no row is wrong before or after.
 # Rules: UNDO-63, UNDO-6, UNDO-42, LOG-1.
 use strict;
