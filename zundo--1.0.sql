@@ -121,6 +121,15 @@ CREATE FUNCTION zundo.stat_get_database(
 COMMENT ON FUNCTION zundo.stat_get_database() IS
     'counters, for view zundo.stat_database';
 
+CREATE FUNCTION zundo.stat_get_history(
+        OUT sampled_at pg_catalog.timestamptz, OUT undo_kept bigint, OUT undo_written bigint,
+        OUT kind pg_catalog.text, OUT pid int, OUT usesysid pg_catalog.oid, OUT application_name pg_catalog.text,
+        OUT since pg_catalog.timestamptz, OUT query_id bigint)
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'zundo_stat_history' LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
+COMMENT ON FUNCTION zundo.stat_get_history() IS
+    'samples, for view zundo.undo_history';
+
 CREATE FUNCTION zundo.stat_reset() RETURNS pg_catalog.void
     AS 'MODULE_PATHNAME', 'zundo_stat_reset' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zundo.stat_reset() IS
@@ -296,6 +305,24 @@ COMMENT ON COLUMN zundo.stat_database.worker_time IS 'time that they took, in mi
 COMMENT ON COLUMN zundo.stat_database.unclear_answered IS 'fetches of a row by its address that got the newest version because none could be determined';
 COMMENT ON COLUMN zundo.stat_database.unclear_refused IS 'such fetches that failed';
 COMMENT ON COLUMN zundo.stat_database.stats_reset IS 'since when all this is counted';
+
+CREATE VIEW zundo.undo_history AS
+    SELECT h.sampled_at, h.undo_kept, h.undo_written, h.kind, h.pid,
+           COALESCE(r.rolname::pg_catalog.text, h.usesysid::pg_catalog.text) AS usename, h.application_name,
+           h.sampled_at OPERATOR(pg_catalog.-) h.since AS age, h.query_id
+    FROM zundo.stat_get_history() h
+         LEFT JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) h.usesysid;
+COMMENT ON VIEW zundo.undo_history IS
+    'undo of this database over time; at times that are missing none was kept, or no worker ran';
+COMMENT ON COLUMN zundo.undo_history.sampled_at IS 'time of the sample';
+COMMENT ON COLUMN zundo.undo_history.undo_kept IS 'most bytes of undo that were kept since the sample before';
+COMMENT ON COLUMN zundo.undo_history.undo_written IS 'bytes of undo that were written since the sample before';
+COMMENT ON COLUMN zundo.undo_history.kind IS 'kind of what kept the most undo: backend, prepared transaction or replication slot';
+COMMENT ON COLUMN zundo.undo_history.pid IS 'its process';
+COMMENT ON COLUMN zundo.undo_history.usename IS 'role of the process';
+COMMENT ON COLUMN zundo.undo_history.application_name IS 'application of the process; this and the following need pg_read_all_stats, or the rights of the role';
+COMMENT ON COLUMN zundo.undo_history.age IS 'how long its transaction had been open';
+COMMENT ON COLUMN zundo.undo_history.query_id IS 'id of the query that it executed, or had executed last';
 
 CREATE VIEW zundo.stat_horizon AS
     WITH h AS (SELECT kind, name, pid, xid, since, relation, mode, holder, zundo.stat_get_kept(xid) AS kept FROM (
@@ -619,7 +646,7 @@ COMMENT ON FUNCTION zundo.convert_plan(pg_catalog.regclass, pg_catalog.name) IS
 -- security and column privileges and include deleted rows, so they are for superusers, whatever is granted. zundo.check and
 -- zundo.row_locks check rights themselves.
 
-GRANT SELECT ON zundo.stat_undo, zundo.stat_horizon, zundo.stat_database, zundo.table_sizes TO PUBLIC;
+GRANT SELECT ON zundo.stat_undo, zundo.stat_horizon, zundo.stat_database, zundo.undo_history, zundo.table_sizes TO PUBLIC;
 
 REVOKE ALL ON FUNCTION zundo.page_items(pg_catalog.regclass, bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.page_slots(pg_catalog.regclass, bigint) FROM PUBLIC;

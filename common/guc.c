@@ -22,6 +22,8 @@ char	   *zundo_undo_full_exempt = NULL;
 int			zundo_log_undo_size = 1024;
 int			zundo_log_undo_age = 3600;
 int			zundo_log_disk_free = 10;
+int			zundo_history_interval = 60000;
+int			zundo_history_size = 1440;
 bool		zundo_drop_rows_with_extension = false;
 bool		zundo_allow_ctid_guard = false;
 int			zundo_key_queue = 8192;
@@ -259,6 +261,30 @@ define_full_gucs(void)
 							NULL, NULL, NULL);
 }
 
+/* Defines the settings of zundo.undo_history. */
+static void
+define_history_gucs(void)
+{
+	DefineCustomIntVariable("zundo.history_interval",
+							"Sets the time between two samples of zundo.undo_history.",
+							"0 disables it.",
+							&zundo_history_interval,
+							60000, 0, INT_MAX,
+							PGC_SIGHUP,
+							GUC_UNIT_MS,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("zundo.history_size",
+							"Sets the number of samples that zundo.undo_history keeps of each "
+							"database.",
+							NULL,
+							&zundo_history_size,
+							1440, 1, 100000,
+							PGC_SIGHUP,
+							0,
+							NULL, NULL, NULL);
+}
+
 /* Defines the settings for statements that read or change zheap tables. */
 static void
 define_table_gucs(void)
@@ -301,6 +327,7 @@ zundo_define_gucs(void)
 {
 	define_undo_gucs();
 	define_full_gucs();
+	define_history_gucs();
 	define_table_gucs();
 #ifdef ZUNDO_TESTING
 	define_test_gucs();

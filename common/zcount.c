@@ -132,6 +132,12 @@ zcount_kept(uint64 bytes)
 		;
 }
 
+uint64
+zcount_total(ZCounter counter)
+{
+	return pg_atomic_read_u64(&my_place()->n[counter]);
+}
+
 /*
  * zcount_copy: See zcount.h. Takes no lock: at an immediate shutdown, when the
  * postmaster calls this, a process may have been ended with the lock held.

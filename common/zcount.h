@@ -60,6 +60,9 @@ extern void zcount_flush(void);
 /* zcount_kept: notes how many bytes of undo the database keeps. */
 extern void zcount_kept(uint64 bytes);
 
+/* zcount_total: returns what the database's processes have counted. */
+extern uint64 zcount_total(ZCounter counter);
+
 /*
  * zcount_copy: copies the counters of all databases to out, a palloc'd array;
  * returns their number.

@@ -137,6 +137,8 @@ extern char *zundo_undo_full_exempt;	/* names of roles, or ZUNDO_SUPERUSERS */
 extern int	zundo_log_undo_size;	/* MB, -1 = never */
 extern int	zundo_log_undo_age; /* s, -1 = never */
 extern int	zundo_log_disk_free;	/* percent, -1 = never */
+extern int	zundo_history_interval; /* ms, 0 = no history */
+extern int	zundo_history_size;
 extern bool zundo_drop_rows_with_extension;
 extern bool zundo_allow_ctid_guard; /* GUARD-3 (guard/zctid.c) */
 extern int	zundo_key_queue;	/* kB, 0 = none (zbtree/queue.c) */

@@ -8,6 +8,8 @@
 #define ZUNDO_DISCARD_H
 
 #include "common/zundo.h"
+#include "port/pg_crc32c.h"
+#include "undo/undo.h"
 #include "undo/undo_overflow.h"
 
 /* Which aborted transactions a discard pass undoes on the way. */
@@ -74,6 +76,25 @@ extern ZXid zu_freeze_limit(void);
  * locked, so that its page cannot be read. In a transaction, no buffer locked.
  */
 extern bool zheap_overflow_is_lost(const ZuOverflowPage *p, const char **relname);
+
+/* A sample of zundo.undo_history. */
+typedef struct ZuSample
+{
+	TimestampTz time;
+	uint64		kept;			/* most bytes since the sample before */
+	uint64		written;		/* bytes, as zundo.stat_database has them */
+	ZuKeeper	keeper;
+	pg_crc32c	crc;
+} ZuSample;
+
+/*
+ * zuhistory_read: sets *out to the samples of this database, oldest first,
+ * palloc'd, and returns their number.
+ */
+extern int	zuhistory_read(ZuSample **out);
+
+/* zuhistory_remove: removes the samples of a database that was dropped. */
+extern void zuhistory_remove(Oid dboid);
 
 /* zworkers_register: registers the launcher; called by _PG_init. */
 extern void zworkers_register(void);

@@ -292,6 +292,14 @@ typedef struct ZWatch
  */
 extern void zwatch_look(ZWatch *watch, uint64 bytes);
 
+/* ---- history.c ---- */
+
+/*
+ * zuhistory_look: adds a sample to zundo.undo_history if it is time. bytes: how
+ * much undo is kept. For the database's worker, in a transaction.
+ */
+extern void zuhistory_look(uint64 bytes);
+
 /* ---- settings.c ---- */
 
 /*

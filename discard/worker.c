@@ -181,7 +181,10 @@ run_cycle(bool count, ZWatch *watch)
 		set_dispensable(false);
 	done = zu_discard(ZU_UNDO_ALL, false, &stats);
 	if (done)
+	{
 		zwatch_look(watch, stats.bytes_left);
+		zuhistory_look(stats.bytes_left);
+	}
 	maybe_give_back();
 	purged = zkeys_purge();
 

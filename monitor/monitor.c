@@ -17,6 +17,7 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "commands/defrem.h"
@@ -33,6 +34,7 @@
 #include "tuple/ztts.h"
 #include "undo/undo.h"
 #include "undo/undo_request.h"
+#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
@@ -56,6 +58,7 @@ PGDLLEXPORT Datum zundo_stat_undo(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_rollback(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_holds(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_database(PG_FUNCTION_ARGS);
+PGDLLEXPORT Datum zundo_stat_history(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_reset(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_undo_records(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_discard(PG_FUNCTION_ARGS);
@@ -67,6 +70,7 @@ PG_FUNCTION_INFO_V1(zundo_stat_undo);
 PG_FUNCTION_INFO_V1(zundo_stat_rollback);
 PG_FUNCTION_INFO_V1(zundo_stat_holds);
 PG_FUNCTION_INFO_V1(zundo_stat_database);
+PG_FUNCTION_INFO_V1(zundo_stat_history);
 PG_FUNCTION_INFO_V1(zundo_stat_reset);
 PG_FUNCTION_INFO_V1(zundo_undo_records);
 PG_FUNCTION_INFO_V1(zundo_discard);
@@ -268,6 +272,7 @@ zundo_stat_database(PG_FUNCTION_ARGS)
 			!SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(c->dboid)))
 		{
 			zcount_drop(c->dboid);
+			zuhistory_remove(c->dboid);
 			continue;
 		}
 		values[0] = ObjectIdGetDatum(c->dboid);
@@ -276,6 +281,54 @@ zundo_stat_database(PG_FUNCTION_ARGS)
 		values[2] = Int64GetDatum((int64) c->peak);
 		for (int k = 0; k < ZCOUNT_KINDS; k++)
 			values[3 + k] = Int64GetDatum((int64) c->n[k]);
+		zmon_put(fcinfo, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+/*
+ * zundo_stat_history(): returns the samples of zundo.undo_history. Hides of
+ * the process that kept undo what pg_stat_activity hides, and its application.
+ */
+Datum
+zundo_stat_history(PG_FUNCTION_ARGS)
+{
+	static const char *const kinds[] = {NULL, "prepared transaction", "replication slot",
+	"backend"};
+	bool		all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
+	ZuSample   *samples;
+	int			n;
+
+	zundo_require_preload();
+	InitMaterializedSRF(fcinfo, 0);
+	n = zuhistory_read(&samples);
+	for (int i = 0; i < n; i++)
+	{
+		const ZuSample *s = &samples[i];
+		const ZuKeeper *k = &s->keeper;
+		bool		is_process = k->kind == ZU_KEEPER_PROCESS;
+		bool		may_see = is_process && (all || has_privs_of_role(GetUserId(), k->role));
+		Datum		values[9];
+		bool		nulls[9] = {0};
+
+		values[0] = TimestampTzGetDatum(s->time);
+		values[1] = Int64GetDatum((int64) s->kept);
+		/* since the sample before, or since zundo.stat_reset */
+		values[2] = Int64GetDatum((int64) (i == 0 ? 0 : s->written >= s[-1].written
+										   ? s->written - s[-1].written : s->written));
+		nulls[2] = (i == 0);
+		nulls[3] = (k->kind == ZU_KEEPER_NONE);
+		values[3] = nulls[3] ? (Datum) 0 : CStringGetTextDatum(kinds[k->kind]);
+		values[4] = Int32GetDatum(k->pid);
+		nulls[4] = !is_process;
+		values[5] = ObjectIdGetDatum(k->role);
+		nulls[5] = !OidIsValid(k->role);
+		values[6] = CStringGetTextDatum(k->application);
+		nulls[6] = !may_see;
+		values[7] = TimestampTzGetDatum(k->since);
+		nulls[7] = !may_see || k->since == 0;
+		values[8] = Int64GetDatum(k->query);
+		nulls[8] = !may_see || k->query == 0;
 		zmon_put(fcinfo, values, nulls);
 	}
 	return (Datum) 0;

@@ -1,12 +1,13 @@
 # zundo.stat_database: what is counted, what a restart keeps, and what a crash, a reset
-# and DROP DATABASE remove.
+# and DROP DATABASE remove. zundo.undo_history: its samples, their number, and what of
+# them is hidden.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use ZundoTest;
 
-my $node = zundo_node('counters', "zundo.eager_rollback_pages = 0\n", allows_streaming => 1);
+my $node = zundo_node('counters', "zundo.eager_rollback_pages = 0\nzundo.history_interval = 0\ncompute_query_id = on\n", allows_streaming => 1);
 my $setup = q(
 	CREATE EXTENSION zundo;
 	CREATE TABLE z (id int PRIMARY KEY, n int) USING zheap;
@@ -87,5 +88,52 @@ is(sql('SELECT coalesce(sum(undo_written), 0) FROM zundo.stat_database'), '0', '
 my ($rc, $out, $err) = $node->psql('postgres', 'CREATE ROLE visitor; SET ROLE visitor; SELECT zundo.stat_reset()');
 like($err, qr/permission denied for function stat_reset/, 'reset is not for everybody');
 is(sql('SET ROLE visitor; SELECT count(*) >= 0 FROM zundo.stat_database'), 't', 'the view is');
+
+# history
+is(sql('SELECT count(*) FROM zundo.undo_history'), '0', 'no samples are taken');
+# found WHERE: waits for a sample.
+sub found
+{
+	my ($where) = @_;
+	return $node->poll_query_until('postgres', "SELECT count(*) > 0 FROM zundo.undo_history WHERE $where");
+}
+sql(q(CREATE ROLE reporter LOGIN; GRANT SELECT ON z TO reporter));
+$node->append_conf('postgresql.conf', 'zundo.history_interval = 1ms');
+$node->reload;
+my $old = $node->background_psql('postgres', extra_params => ['-U', 'reporter']);
+$old->query_safe(q(SET application_name = 'report'; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT sum(n) FROM z));
+sql('UPDATE z SET n = 1');
+my $by = "kind = 'backend' AND pid = $old->{backend} AND usename = 'reporter'";
+ok(found("$by AND application_name = 'report' AND age > '0' AND query_id <> 0 AND undo_kept > 10000"), 'a sample names what kept undo');
+sql('UPDATE z SET n = 2');
+ok(found('undo_written > 10000'), 'and how much was written');
+my $hidden = "$by AND application_name IS NULL AND age IS NULL AND query_id IS NULL";
+is(sql("SET ROLE visitor; SELECT count(*) > 0 AND bool_and($hidden OR pid IS DISTINCT FROM $old->{backend}) FROM zundo.undo_history"), 't', 'not to everybody');
+is(sql("SET ROLE reporter; SELECT count(*) > 0 FROM zundo.undo_history WHERE $by AND application_name = 'report'"), 't', 'but to the role itself');
+$node->append_conf('postgresql.conf', 'zundo.history_size = 3');
+$node->reload;
+ok($node->poll_query_until('postgres', 'SELECT count(*) = 3 FROM zundo.undo_history'), 'not more samples than wanted');
+my $dboid = sql(q(SELECT oid FROM pg_database WHERE datname = 'postgres'));
+$file = $node->data_dir . "/pg_stat_tmp/zundo.$dboid.history";
+my $last = sql('SELECT max(sampled_at) FROM zundo.undo_history');
+ok(found("sampled_at > timestamptz '$last' + interval '3s'"), 'samples are taken on and on');
+cmp_ok(-s $file, '<', 2000, 'in a file that does not grow');
+append_to_file($file, 'torn');
+$last = sql('SELECT max(sampled_at) FROM zundo.undo_history');
+ok(found("sampled_at > '$last'"), 'also after an incomplete write');
+is(sql('SELECT count(*) FROM zundo.undo_history'), '3', '... which is not shown');
+$old->quit;
+$node->restart;
+is(sql('SELECT count(*) FROM zundo.undo_history'), '3', 'a restart keeps them');
+$node->stop;
+unlink $file or die $!;
+mkdir $file or die $!;
+$node->start;
+my $before_sample = -s $node->logfile;
+my $prepared = $node->background_psql('postgres');
+$prepared->query_safe('BEGIN; UPDATE z SET n = 3');
+ok($node->wait_for_log(qr{LOG: .*could not write file "pg_stat_tmp/zundo\.\d+\.history": }, $before_sample), 'a file that cannot be written');
+$prepared->quit;
+is(sql('SELECT count(*) FROM zundo.undo_history'), '0', '... has no samples');
 no_crash($node);
 done_testing();

@@ -737,6 +737,28 @@ extern uint64 zu_purge(void);
  */
 extern char *zu_describe_pin(ZXid *xid);
 
+/* What zu_describe_pin describes. */
+typedef enum ZuKeeperKind
+{
+	ZU_KEEPER_NONE,
+	ZU_KEEPER_PREPARED,
+	ZU_KEEPER_SLOT,
+	ZU_KEEPER_PROCESS
+} ZuKeeperKind;
+
+typedef struct ZuKeeper
+{
+	ZuKeeperKind kind;
+	int			pid;			/* this and the following of a process */
+	Oid			role;
+	char		application[NAMEDATALEN];
+	TimestampTz since;			/* begin of its transaction, 0 = unknown */
+	int64		query;			/* id of its query, 0 = unknown */
+} ZuKeeper;
+
+/* zu_find_keeper: fills *keeper. In a transaction, no lock held. */
+extern void zu_find_keeper(ZuKeeper *keeper);
+
 /*
  * zu_hold: for readers of versions that only the snapshots of other sessions
  * need, and which may end meanwhile. From the call on nothing more is discarded

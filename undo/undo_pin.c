@@ -606,9 +606,9 @@ zu_name_pin(const ZuPin *pin)
 	return psprintf("Prepared transaction %u prevents undo from being discarded.", pin->xid);
 }
 
-/* Returns the application name of process pid, "" if it has none. */
-static char *
-application_of(int pid)
+/* Returns the entry of process pid in pg_stat_activity, NULL if it has none. */
+static const PgBackendStatus *
+activity_of(int pid)
 {
 	int			n = pgstat_fetch_stat_numbackends();
 
@@ -616,11 +616,19 @@ application_of(int pid)
 	{
 		LocalPgBackendStatus *local = pgstat_get_local_beentry_by_index(i);
 
-		if (local != NULL && local->backendStatus.st_procpid == pid &&
-			local->backendStatus.st_appname != NULL)
-			return local->backendStatus.st_appname;
+		if (local != NULL && local->backendStatus.st_procpid == pid)
+			return &local->backendStatus;
 	}
-	return "";
+	return NULL;
+}
+
+/* Returns the application name of process pid, "" if it has none. */
+static const char *
+application_of(int pid)
+{
+	const PgBackendStatus *activity = activity_of(pid);
+
+	return activity == NULL || activity->st_appname == NULL ? "" : activity->st_appname;
 }
 
 /*
@@ -642,6 +650,29 @@ zu_describe_pin(ZXid *xid)
 		return zu_name_pin(&pin);
 	return psprintf("%s Its role is \"%s\", its application \"%s\".",
 					zu_name_pin(&pin), role, application_of(pin.pid));
+}
+
+/* zu_find_keeper: See undo.h. */
+void
+zu_find_keeper(ZuKeeper *keeper)
+{
+	static const ZuKeeperKind kinds[] = {ZU_KEEPER_NONE, ZU_KEEPER_PREPARED, ZU_KEEPER_SLOT};
+	TransactionId own;
+	ZuPin		pin = zu_find_pin(&own);
+	const PgBackendStatus *activity;
+
+	memset(keeper, 0, sizeof(*keeper));
+	keeper->kind = pin.kind < lengthof(kinds) ? kinds[pin.kind] : ZU_KEEPER_PROCESS;
+	if (keeper->kind != ZU_KEEPER_PROCESS)
+		return;
+	keeper->pid = pin.pid;
+	keeper->role = pin.role;
+	activity = activity_of(pin.pid);
+	if (activity == NULL)
+		return;
+	strlcpy(keeper->application, application_of(pin.pid), NAMEDATALEN);
+	keeper->since = activity->st_xact_start_timestamp;
+	keeper->query = (int64) activity->st_query_id;
 }
 
 /* ---- processes that wait ---- */
