@@ -152,6 +152,8 @@ create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input
 static void
 executor_start(QueryDesc *query, int eflags)
 {
+	if (zlevel_current()->outer == NULL)
+		zcount_statement_begins();
 	if (previous.executor_start)
 		previous.executor_start(query, eflags);
 	else
@@ -295,6 +297,8 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 	uint32		nhandles;
 	ZLevel		level;
 
+	if (zlevel_current()->outer == NULL && !IsA(command->utilityStmt, TransactionStmt))
+		zcount_statement_begins();
 	zdrop_guard_check(command->utilityStmt);
 	zaccess_method_check(command->utilityStmt);
 	zu_ddl_check(command->utilityStmt);

@@ -130,6 +130,14 @@ CREATE FUNCTION zundo.stat_get_history(
 COMMENT ON FUNCTION zundo.stat_get_history() IS
     'samples, for view zundo.undo_history';
 
+CREATE FUNCTION zundo.last_statement(
+        OUT undo_written bigint, OUT updated_in_place bigint, OUT moved bigint, OUT records_read bigint,
+        OUT versions_rebuilt bigint, OUT images_made bigint, OUT images_used bigint)
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'zundo_last_statement' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED ROWS 1;
+COMMENT ON FUNCTION zundo.last_statement() IS
+    'what zundo.stat_database counts, of the last statement of this session that did not call it';
+
 CREATE FUNCTION zundo.stat_reset() RETURNS pg_catalog.void
     AS 'MODULE_PATHNAME', 'zundo_stat_reset' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zundo.stat_reset() IS

@@ -122,6 +122,31 @@ zcount_flush(void)
 	}
 }
 
+/* Of zundo.last_statement. */
+static struct
+{
+	bool		asked;			/* by the current statement */
+	uint64		begin[ZCOUNT_KINDS];	/* of the current statement */
+	uint64		last[ZCOUNT_KINDS];
+}			statement;
+
+void
+zcount_statement_begins(void)
+{
+	if (!statement.asked)
+		for (int i = 0; i < ZCOUNT_KINDS; i++)
+			statement.last[i] = zcount_mine[i] - statement.begin[i];
+	memcpy(statement.begin, zcount_mine, sizeof(zcount_mine));
+	statement.asked = false;
+}
+
+const uint64 *
+zcount_last_statement(void)
+{
+	statement.asked = true;
+	return statement.last;
+}
+
 void
 zcount_kept(uint64 bytes)
 {

@@ -57,6 +57,17 @@ typedef struct ZCounts
  */
 extern void zcount_flush(void);
 
+/*
+ * zcount_statement_begins: called when the session begins a top-level
+ * statement, COMMIT and the like excepted.
+ *
+ * zcount_last_statement: returns what this process has counted in the last
+ * top-level statement that did not call this function: an array of
+ * ZCOUNT_KINDS.
+ */
+extern void zcount_statement_begins(void);
+extern const uint64 *zcount_last_statement(void);
+
 /* zcount_kept: notes how many bytes of undo the database keeps. */
 extern void zcount_kept(uint64 bytes);
 

@@ -59,6 +59,7 @@ PGDLLEXPORT Datum zundo_stat_rollback(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_holds(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_database(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_history(PG_FUNCTION_ARGS);
+PGDLLEXPORT Datum zundo_last_statement(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_reset(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_undo_records(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_discard(PG_FUNCTION_ARGS);
@@ -71,6 +72,7 @@ PG_FUNCTION_INFO_V1(zundo_stat_rollback);
 PG_FUNCTION_INFO_V1(zundo_stat_holds);
 PG_FUNCTION_INFO_V1(zundo_stat_database);
 PG_FUNCTION_INFO_V1(zundo_stat_history);
+PG_FUNCTION_INFO_V1(zundo_last_statement);
 PG_FUNCTION_INFO_V1(zundo_stat_reset);
 PG_FUNCTION_INFO_V1(zundo_undo_records);
 PG_FUNCTION_INFO_V1(zundo_discard);
@@ -331,6 +333,26 @@ zundo_stat_history(PG_FUNCTION_ARGS)
 		nulls[8] = !may_see || k->query == 0;
 		zmon_put(fcinfo, values, nulls);
 	}
+	return (Datum) 0;
+}
+
+/*
+ * zundo.last_statement(): returns what was counted in this session's last
+ * top-level statement that did not call it.
+ */
+Datum
+zundo_last_statement(PG_FUNCTION_ARGS)
+{
+	static const ZCounter shown[] = {ZCOUNT_WRITTEN, ZCOUNT_UPDATED, ZCOUNT_MOVED, ZCOUNT_READ,
+	ZCOUNT_REBUILT, ZCOUNT_IMAGES_MADE, ZCOUNT_IMAGES_USED};
+	const uint64 *last = zcount_last_statement();
+	Datum		values[lengthof(shown)];
+	bool		nulls[lengthof(shown)] = {0};
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < lengthof(shown); i++)
+		values[i] = Int64GetDatum((int64) last[shown[i]]);
+	zmon_put(fcinfo, values, nulls);
 	return (Datum) 0;
 }
 

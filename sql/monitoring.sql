@@ -70,6 +70,18 @@ ROLLBACK;
 SELECT pg_stat_force_next_flush();
 SELECT n_tup_ins, n_tup_upd, n_tup_hot_upd, n_tup_del, n_live_tup FROM pg_stat_user_tables WHERE relname = 'st';
 SELECT seq_scan >= 1 AS scanned, seq_tup_read >= 20 AS read FROM pg_stat_user_tables WHERE relname = 'st';
+-- what the last statement did
+UPDATE st SET n = n + 1 WHERE id BETWEEN 3 AND 5;
+SELECT updated_in_place, moved, undo_written > 0 AS written, records_read, versions_rebuilt FROM zundo.last_statement();
+SELECT updated_in_place FROM zundo.last_statement();
+BEGIN;
+UPDATE st SET k = k + 1 WHERE id = 3;
+SELECT updated_in_place, moved FROM zundo.last_statement();
+DO $$ BEGIN UPDATE st SET n = n + 1 WHERE id = 4; UPDATE st SET n = n + 1 WHERE id = 4; END $$;
+ROLLBACK;
+SELECT updated_in_place, moved FROM zundo.last_statement();
+SELECT count(*) FROM st;
+SELECT updated_in_place, moved, undo_written FROM zundo.last_statement();
 -- an index build is a scan with its rows, as on heap
 CREATE TABLE built (id int, n int) USING zheap;
 INSERT INTO built SELECT g, g FROM generate_series(1, 50) g;
