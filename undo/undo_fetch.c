@@ -106,34 +106,6 @@ report_lost(UndoPtr ptr, RelFileNumber relnumber, BlockNumber block)
 /* ---- records ---- */
 
 /*
- * Copies a record that lies on one page, the usual case of gather_record.
- * Returns its length; 0 if the record is not that simple.
- */
-static inline int
-gather_whole(UndoPtr ptr, char *buf)
-{
-	int			off = zuptr_byte(ptr) % BLCKSZ;
-	Buffer		bufno = zu_lock_page(zuptr_extent(ptr), zuptr_byte(ptr) / BLCKSZ, RBM_NORMAL);
-	Page		p = BufferGetPage(bufno);
-	int			lower = ((PageHeader) p)->pd_lower;
-	int			len = 0;
-
-	if (zu_page_valid(p, zuptr_extent(ptr), zuptr_generation(ptr), zuptr_byte(ptr) / BLCKSZ) &&
-		off < lower)
-	{
-		Size		want = zur_peek_length((char *) p + off, lower - off);
-
-		if (want != 0 && want <= (Size) (lower - off))
-		{
-			memcpy(buf, (char *) p + off, want);
-			len = (int) want;
-		}
-	}
-	UnlockReleaseBuffer(bufno);
-	return len;
-}
-
-/*
  * Copies the record at ptr into buf. Returns its length; 0 if a page is not of
  * the pointer's generation or has no data there; -1 if the bytes are there but
  * give no possible length. Fence held.
@@ -150,9 +122,6 @@ gather_record(UndoPtr ptr, char *buf)
 
 	if (off < ZU_PAGE_DATA)
 		return 0;
-	have = gather_whole(ptr, buf);
-	if (have > 0)
-		return (int) have;
 	do
 	{
 		Buffer		bufno;
