@@ -255,7 +255,7 @@ static PlannedStmt *
 statement_for(PlannedStmt *pstmt, bool toplevel)
 {
 	pstmt = zaccess_method_of_copy(pstmt);
-	pstmt = zaccess_method_of_index(pstmt);
+	pstmt = zindex_method_choose(pstmt);
 	return zu_ddl_pass_by(pstmt, toplevel);
 }
 
@@ -301,6 +301,7 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 		zcount_statement_begins();
 	zdrop_guard_check(command->utilityStmt);
 	zaccess_method_check(command->utilityStmt);
+	zindex_method_check(command->utilityStmt);
 	zu_ddl_check(command->utilityStmt);
 	zconvert_check_copy(command->utilityStmt);
 

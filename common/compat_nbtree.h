@@ -47,6 +47,16 @@
  */
 #define ZC_UNIQUE_BY_ANY_BTREE (PG_VERSION_NUM >= 180000)
 
+/*
+ * What ALTER TABLE ... ALTER COLUMN ... SET EXPRESSION is. Up to 16 there is no
+ * such command.
+ */
+#if PG_VERSION_NUM < 170000
+#define zc_sets_expression(cmd) false
+#else
+#define zc_sets_expression(cmd) ((cmd)->subtype == AT_SetExpression)
+#endif
+
 /* The longest entry of a leaf page. */
 #if PG_VERSION_NUM < 180000
 #define zc_bt_max_entry(page) BTMaxItemSize(page)

@@ -169,7 +169,7 @@ extern void zundo_require_preload(void);
  */
 #ifdef ZUNDO_TESTING
 extern bool zundo_move_updates; /* no update in place */
-extern bool zundo_swap_btree;	/* guard/access_method.c */
+extern bool zundo_swap_btree;	/* guard/index_method.c */
 extern char *zundo_fault_spec;	/* 'name:action[:n][,...]' */
 
 /*

@@ -20,9 +20,6 @@
  *		Not asserted: the names are the only link of the two tables;
  *		t/093_heap_tools runs the tools.
  *
- * Builds for tests can make zbtree indexes where a command says btree
- * (zundo.swap_btree), so that the server's own suites run with zbtree.
- *
  * guard/heap_callers.c refuses heap's functions that reach a zheap table
  * nevertheless. Locks: none. Crash points: none.
  */
@@ -66,12 +63,9 @@ zaccess_method_for_script(Node *command)
 	return level;
 }
 
-/*
- * Returns the name of the access method of a table or index, or NULL if there
- * is no such relation.
- */
-static char *
-access_method_of(Oid reloid)
+/* zaccess_method_name: See heap_readers.h. */
+char *
+zaccess_method_name(Oid reloid)
 {
 	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(reloid));
 	char	   *am;
@@ -107,33 +101,6 @@ check_extension(Oid reloid)
 						 "ALTER EXTENSION ... DROP TABLE before the change.")));
 }
 
-/*
- * Raises ERRCODE_FEATURE_NOT_SUPPORTED if the index that is to become that of a
- * constraint (USING INDEX) is a zbtree index.
- */
-static void
-check_constraint(Oid reloid, const Constraint *constraint)
-{
-	Oid			index;
-	char	   *am;
-
-	if (constraint->indexname == NULL || !OidIsValid(reloid))
-		return;
-	index = get_relname_relid(constraint->indexname, get_rel_namespace(reloid));
-	am = access_method_of(index);
-	if (am != NULL && strcmp(am, "zbtree") == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("zbtree index \"%s\" cannot become the index of a constraint",
-						constraint->indexname),
-				 errdetail("A dump would not tell its access method."),
-				 errhint("Leave the unique index without a constraint: ON CONFLICT and foreign "
-						 "keys can use it. Or say ALTER TABLE ... ADD %s (...), which makes a "
-						 "btree "
-						 "index, and drop this one.",
-						 constraint->contype == CONSTR_PRIMARY ? "PRIMARY KEY" : "UNIQUE")));
-}
-
 /* zaccess_method_check: See heap_readers.h. */
 void
 zaccess_method_check(Node *command)
@@ -149,10 +116,6 @@ zaccess_method_check(Node *command)
 
 		if (cmd->subtype == AT_SetAccessMethod && names_zheap(cmd->name))
 			check_extension(RangeVarGetRelid(stmt->relation, NoLock, true));
-		else if (cmd->subtype == AT_AddConstraint && cmd->def != NULL &&
-				 IsA(cmd->def, Constraint))
-			check_constraint(RangeVarGetRelid(stmt->relation, NoLock, true),
-							 castNode(Constraint, cmd->def));
 	}
 }
 
@@ -209,112 +172,10 @@ zaccess_method_of_copy(PlannedStmt *pstmt)
 	if (named == NULL || *named != NULL || name == NULL)
 		return pstmt;
 	original = repacked_table(name);
-	am = OidIsValid(original) ? access_method_of(original) : NULL;
+	am = OidIsValid(original) ? zaccess_method_name(original) : NULL;
 	if (am == NULL)
 		return pstmt;
 	pstmt = copyObject(pstmt);
 	*access_method_named(pstmt->utilityStmt, &name) = am;
 	return pstmt;
 }
-
-#ifdef ZUNDO_TESTING
-
-/*
- * Returns whether the relation is a zheap table, or a partitioned table whose
- * partitions will be zheap tables unless they say otherwise.
- */
-static bool
-has_zheap(Oid reloid)
-{
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(reloid));
-	Form_pg_class form;
-	char	   *am;
-	bool		result;
-
-	if (!HeapTupleIsValid(tuple))
-		return false;
-	form = (Form_pg_class) GETSTRUCT(tuple);
-	am = OidIsValid(form->relam) ? get_am_name(form->relam) : NULL;
-	result = (am != NULL || form->relkind == RELKIND_PARTITIONED_TABLE) && names_zheap(am);
-	ReleaseSysCache(tuple);
-	return result;
-}
-
-/*
- * Returns whether zbtree has the operator class of the index column. That of
- * an expression is known only when the command has been analysed, and taken
- * for granted here.
- */
-static bool
-zbtree_can(Oid reloid, const IndexElem *column, Oid zbtree)
-{
-	AttrNumber	attnum;
-
-	if (column->opclass != NIL)
-		return OidIsValid(get_opclass_oid(zbtree, column->opclass, true));
-	if (column->name == NULL)
-		return true;
-	attnum = get_attnum(reloid, column->name);
-	return attnum == InvalidAttrNumber ||
-		OidIsValid(GetDefaultOpClass(get_atttype(reloid, attnum), zbtree));
-}
-
-/*
- * Returns pstmt, or a copy of it that sets the access method of a partitioned
- * table to zheap before it merges or splits partitions. Without one the new
- * partitions are heap tables, whatever default_table_access_method is, and
- * cannot have the table's zbtree indexes.
- */
-static PlannedStmt *
-set_partitions_method(PlannedStmt *pstmt)
-{
-	AlterTableStmt *stmt = (AlterTableStmt *) pstmt->utilityStmt;
-	Oid			reloid;
-	AlterTableCmd *cmd;
-
-	if (!zc_moves_partitions((Node *) stmt))
-		return pstmt;
-	reloid = RangeVarGetRelid(stmt->relation, NoLock, true);
-	if (!OidIsValid(reloid) || get_rel_relkind(reloid) != RELKIND_PARTITIONED_TABLE ||
-		!has_zheap(reloid))
-		return pstmt;
-	cmd = makeNode(AlterTableCmd);
-	cmd->subtype = AT_SetAccessMethod;
-	cmd->name = pstrdup("zheap");
-	pstmt = copyObject(pstmt);
-	stmt = castNode(AlterTableStmt, pstmt->utilityStmt);
-	stmt->cmds = lcons(cmd, stmt->cmds);
-	return pstmt;
-}
-
-/* zaccess_method_of_index: See heap_readers.h. */
-PlannedStmt *
-zaccess_method_of_index(PlannedStmt *pstmt)
-{
-	IndexStmt  *stmt = (IndexStmt *) pstmt->utilityStmt;
-	Oid			zbtree;
-	Oid			reloid;
-	ListCell   *lc;
-
-	if (!zundo_swap_btree)
-		return pstmt;
-	if (!IsA(stmt, IndexStmt))
-		return set_partitions_method(pstmt);
-	if (strcmp(stmt->accessMethod, "btree") != 0 ||
-		stmt->unique || stmt->primary || stmt->isconstraint || stmt->excludeOpNames != NIL)
-		return pstmt;
-	zbtree = get_index_am_oid("zbtree", true);
-	reloid = RangeVarGetRelid(stmt->relation, NoLock, true);
-	if (!OidIsValid(zbtree) || !OidIsValid(reloid) || !has_zheap(reloid))
-		return pstmt;
-	foreach(lc, stmt->indexParams)
-	{
-		if (!zbtree_can(reloid, lfirst_node(IndexElem, lc), zbtree))
-			return pstmt;
-	}
-	pstmt = copyObject(pstmt);
-	castNode(IndexStmt, pstmt->utilityStmt)->accessMethod = pstrdup("zbtree");
-	return pstmt;
-}
-
-#endif

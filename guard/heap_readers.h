@@ -61,8 +61,7 @@ extern void zcallers_check(Relation rel);
 
 /*
  * zaccess_method_check: raises an error if the command would make an
- * extension's table a zheap table (HEAP-3), or a zbtree index the index of a
- * constraint.
+ * extension's table a zheap table (HEAP-3).
  *
  * zaccess_method_for_script: makes heap the default access method for the
  * script of an extension, if the command runs one (HEAP-2). Returns the
@@ -72,19 +71,30 @@ extern void zcallers_check(Relation rel);
  * zaccess_method_of_copy: returns pstmt, or a copy of it in which the table
  * that pg_repack creates has the access method of the original (HEAP-4).
  *
- * zaccess_method_of_index: returns pstmt, or a copy of it in which an index of
- * a zheap table is zbtree instead of btree, if zundo.swap_btree is on and
- * zbtree can be such an index. If the command makes partitions of a partitioned
- * table without an access method, the copy sets it to zheap first.
+ * zaccess_method_name: returns the name of the access method of a table or
+ * index, or NULL if it has none or does not exist.
  */
 extern void zaccess_method_check(Node *command);
 extern int	zaccess_method_for_script(Node *command);
 extern PlannedStmt *zaccess_method_of_copy(PlannedStmt *pstmt);
-#ifdef ZUNDO_TESTING
-extern PlannedStmt *zaccess_method_of_index(PlannedStmt *pstmt);
-#else
-#define zaccess_method_of_index(pstmt) (pstmt)
-#endif
+extern char *zaccess_method_name(Oid reloid);
+
+/* ---- utility commands: the access method of indexes (index_method.c) ---- */
+
+/*
+ * zindex_method_check: raises an error if the command would make a zbtree index
+ * the index of a constraint, change the parameter access_method of one, or the
+ * type of a column of one that belongs to a constraint.
+ *
+ * zindex_method_choose: returns pstmt, or a copy of it in which indexes with
+ * the parameter access_method = zbtree are zbtree; where they cannot be, the
+ * parameter is taken out with a NOTICE. With zundo.swap_btree, the copy makes
+ * zbtree indexes of zheap tables where it says btree and zbtree can be such an
+ * index; and if the command makes partitions of a partitioned table without an
+ * access method, sets that to zheap first.
+ */
+extern void zindex_method_check(Node *command);
+extern PlannedStmt *zindex_method_choose(PlannedStmt *pstmt);
 
 /* ---- utility commands: DROP EXTENSION zundo (drop_guard.c) ---- */
 

@@ -1,5 +1,5 @@
 # What an administrator does around the tables: dumps in all formats beside
-# writers, restored by several jobs; vacuumdb; autovacuum's lines in the log.
+# writers, restored by several jobs, also constraints with zbtree indexes; vacuumdb; autovacuum's lines in the log.
 use strict;
 use warnings;
 use IPC::Run;
@@ -17,9 +17,13 @@ $node->safe_psql('source', q{
 	CREATE TABLE part_z PARTITION OF parts FOR VALUES IN (0);
 	CREATE TABLE part_h PARTITION OF parts FOR VALUES IN (1) USING heap;
 	INSERT INTO parts SELECT g, g % 2, repeat(md5(g::text), g % 200) FROM generate_series(1, 2000) g;
-	CREATE TABLE account (id int PRIMARY KEY, balance int, twice int GENERATED ALWAYS AS (balance * 2) STORED);
+	CREATE TABLE account (id int PRIMARY KEY WITH (access_method = zbtree), balance int, twice int GENERATED ALWAYS AS (balance * 2) STORED);
 	INSERT INTO account SELECT g, 100 FROM generate_series(1, 1000) g;
 	CREATE TABLE history (n int GENERATED ALWAYS AS IDENTITY, account int REFERENCES account, delta int);
+	CREATE TABLE split (a int, b int, UNIQUE (a) WITH (fillfactor = 90, access_method = zbtree)) PARTITION BY RANGE (a);
+	CREATE TABLE split_1 PARTITION OF split FOR VALUES FROM (0) TO (10) PARTITION BY RANGE (a);
+	CREATE TABLE split_11 PARTITION OF split_1 FOR VALUES FROM (0) TO (10);
+	ALTER TABLE split_11 ADD PRIMARY KEY (a) WITH (access_method = zbtree);
 	CREATE MATERIALIZED VIEW parts_seen AS SELECT k, count(*) FROM parts GROUP BY k;
 	CREATE INDEX account_balance ON account USING zbtree (balance) WHERE balance > 0;
 	CREATE UNLOGGED TABLE lasting AS SELECT 1 AS a;
@@ -56,6 +60,10 @@ foreach my $format (sort keys %how)
 {
 	$node->command_ok([ 'pg_dump', @{ $how{$format} }, '-f', "$dir/$format", '-d', $conn ], "pg_dump: $format");
 }
+# a dump does not write the access method of a constraint's index, but its parameters
+my $constraints = q{SELECT relname, amname, coalesce('access_method=zbtree' = ANY (reloptions), false) FROM pg_class c JOIN pg_am m ON m.oid = c.relam
+	WHERE relname IN ('account_pkey', 'split_a_key', 'split_1_a_key', 'split_11_a_key', 'split_11_pkey') ORDER BY relname COLLATE "C"};
+my $method = server_major() >= 18 ? 'zbtree|t' : 'btree|f';
 my $before = $node->safe_psql('source', 'SELECT count(*) FROM history');
 ok($node->poll_query_until('source', "SELECT count(*) > $before FROM history"), 'the writers are still running');
 # not INT, which is ignored by what a shell has put into the background
@@ -74,12 +82,21 @@ foreach my $format (sort keys %how)
 		SELECT string_agg(relname || ' ' || amname, ', ' ORDER BY relname) FROM pg_class c JOIN pg_am m ON m.oid = c.relam
 		WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'm');
 		SELECT has_table_privilege('pg_read_all_stats', 'zundo.stat_rollback', 'SELECT')}),
-		"100000|1000\n0\n2000|2000\n0\naccount zheap, history zheap, lasting zheap, part_h heap, part_z zheap, parts_seen zheap\nt",
+		"100000|1000\n0\n2000|2000\n0\naccount zheap, history zheap, lasting zheap, part_h heap, part_z zheap, parts_seen zheap, split_11 zheap\nt",
 		"what was restored: $format");
+	is($node->safe_psql('copy', $constraints), join("\n", map { "$_|$method" } qw(account_pkey split_11_a_key split_11_pkey split_1_a_key split_a_key)), "indexes of constraints: $format");
 	is($node->safe_psql('copy', "SELECT zundo.check(c::regclass) FROM unnest('{account,history,part_z,parts_seen,zundo.undo_log}'::text[]) c"), '',
 		"zundo.check: $format");
 	$node->safe_psql('postgres', 'DROP DATABASE copy');
 }
+
+# heap tables: the zbtree index of no constraint fails
+my $to = $node->connstr('copy');
+$node->safe_psql('postgres', 'CREATE DATABASE copy TEMPLATE template0');
+IPC::Run::run([ 'pg_restore', '--no-table-access-method', '-d', $to, "$dir/custom" ], '2>', \my $err);
+is(join("\n", $err =~ /error: could not execute query: (.*)/g), 'ERROR:  index "account_balance" cannot use access method "zbtree"', 'errors');
+is($node->safe_psql('copy', $constraints), join("\n", map { "$_|btree|f" } qw(account_pkey split_11_a_key split_11_pkey split_1_a_key split_a_key)), 'indexes of constraints');
+$node->safe_psql('postgres', 'DROP DATABASE copy');
 
 # All tables of a database, as the tools name them.
 $node->command_ok([ 'vacuumdb', '--full', '-d', $conn ], 'vacuumdb --full');

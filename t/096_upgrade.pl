@@ -1,6 +1,7 @@
 # pg_upgrade: fails early if the new cluster does not preload zundo; otherwise
 # it transfers tables with large values, undo, the extension's own schema and,
 # from 17 on, logical replication slots, for which all WAL must have been decoded.
+# With unique zbtree indexes: also by link and, if the server can, by swap.
 # Rules: DECODE-2.
 use strict;
 use warnings;
@@ -36,6 +37,8 @@ $old->safe_psql('postgres', qq{
 # unique, from 18 on, with entries of old keys, and a foreign key to it
 my $unique = server_major() >= 18;
 $old->safe_psql('postgres', q{CREATE TABLE keyed (id int, k int) USING zheap; CREATE UNIQUE INDEX keyed_k ON keyed USING zbtree (k); INSERT INTO keyed SELECT g, g FROM generate_series(1, 100) g;
+	CREATE TABLE primary_key (id int, k int PRIMARY KEY WITH (access_method = zbtree), u int, CONSTRAINT u UNIQUE (u) INCLUDE (id) WITH (access_method = zbtree)) USING zheap;
+	INSERT INTO primary_key SELECT g, g, g FROM generate_series(1, 100) g; UPDATE primary_key SET k = k + 1000, u = -u; UPDATE primary_key SET k = k - 1000 WHERE id % 2 = 0;
 	CREATE TABLE referring (k int REFERENCES keyed (k) ON UPDATE CASCADE) USING zheap; INSERT INTO referring SELECT k FROM keyed WHERE k < 10;
 	UPDATE keyed SET k = k + 1000; UPDATE keyed SET k = k - 1000 WHERE id % 2 = 0; UPDATE keyed SET k = id + 1 WHERE id = 4}) if $unique;
 my $objects = q{SELECT (SELECT count(*) FROM pg_opclass c, am WHERE opcmethod = am.oid), (SELECT count(*) FROM pg_amop, am WHERE amopmethod = am.oid),
@@ -96,4 +99,29 @@ SKIP:
 sound($new, 'upgraded', qw(t indexed large zundo.undo_log));
 no_crash($new);
 $new->stop;
+
+# Constraints with zbtree indexes that have entries of old keys: by copy above, then again
+# by link and by swap. With these files, btree indexes would return rows twice.
+my $from = $new;
+foreach my $mode ($unique ? qw(copy link swap) : ())
+{
+	if ($mode ne 'copy')
+	{
+		$new = PostgreSQL::Test::Cluster->new($mode);
+		$new->init;
+		$new->append_conf('postgresql.conf', "shared_preload_libraries = 'zundo'\nautovacuum = off\n$conf");
+		command_ok([ 'pg_upgrade', '--no-sync', "--$mode", '-d', $from->data_dir, '-D', $new->data_dir, '-b', $old->config_data('--bindir'), '-B', $new->config_data('--bindir'),
+			'-s', $new->host, '-p', $from->port, '-P', $new->port ], "pg_upgrade --$mode");
+		$from = $new;
+	}
+	$new->start;
+	is($new->safe_psql('postgres', q{SET enable_seqscan = off; SELECT relname, amname, reloptions FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE relname IN ('primary_key_pkey', 'u') ORDER BY 1;
+		SELECT count(*), sum(id) FROM primary_key WHERE k > 0; SELECT count(*), sum(id) FROM primary_key WHERE u < 1000;
+		SELECT count(*) FROM (SELECT zundo.check_index('primary_key_pkey') UNION ALL SELECT zundo.check_index('u'));
+		INSERT INTO primary_key VALUES (2, 2, 2) ON CONFLICT (k) DO UPDATE SET u = primary_key.u RETURNING id}),
+		"primary_key_pkey|zbtree|{access_method=zbtree}\nu|zbtree|{access_method=zbtree}\n100|5050\n100|5050\n0\n2", "$mode: the constraints have zbtree indexes");
+	$new->safe_psql('postgres', q{SELECT pg_drop_replication_slot('s')}) if $mode eq 'copy';
+	no_crash($new);
+	$new->stop;
+}
 done_testing();

@@ -262,7 +262,10 @@ stored_trees(HeapTuple index, AttrNumber column)
 	return column == Anum_pg_index_indpred ? make_ands_implicit((Expr *) tree) : (List *) tree;
 }
 
-/* Returns the storage parameters of the index, valid for the access method. */
+/*
+ * Returns the storage parameters of the index, valid for the access method:
+ * btree does not have access_method.
+ */
 static Datum
 storage_parameters(Oid index, Oid method)
 {
@@ -275,6 +278,9 @@ storage_parameters(Oid index, Oid method)
 	value = SysCacheGetAttr(RELOID, tuple, Anum_pg_class_reloptions, &null);
 	value = null ? (Datum) 0 : PointerGetDatum(PG_DETOAST_DATUM_COPY(value));
 	ReleaseSysCache(tuple);
+	if (method == BTREE_AM_OID)
+		value = transformRelOptions(value, list_make1(makeDefElem("access_method", NULL, -1)),
+									NULL, NULL, false, true);
 	(void) index_reloptions(GetIndexAmRoutineByAmId(method, false)->amoptions, value, true);
 	return value;
 }

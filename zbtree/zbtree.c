@@ -8,6 +8,8 @@
 
 #include "access/amapi.h"
 #include "access/genam.h"
+#include "access/reloptions.h"
+#include "catalog/dependency.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_opclass.h"
 #include "common/compat_nbtree.h"
@@ -114,6 +116,62 @@ zbtree_check_classes(Relation index)
 	check_equalimage(index);
 }
 
+/* The parameters of a zbtree index. */
+typedef struct ZBtreeParameters
+{
+	BTOptions	nbtree;			/* first: nbtree's code reads it */
+	int			method;			/* access_method: 1 if it is set, else 0 */
+} ZBtreeParameters;
+
+/*
+ * The amoptions callback: nbtree's parameters, and access_method = zbtree,
+ * which guard/index_method.c explains.
+ */
+static bytea *
+parameters(Datum options, bool validate)
+{
+	static const relopt_parse_elt places[] = {
+		{"fillfactor", RELOPT_TYPE_INT, offsetof(BTOptions, fillfactor)},
+		{"vacuum_cleanup_index_scale_factor", RELOPT_TYPE_REAL,
+		offsetof(BTOptions, vacuum_cleanup_index_scale_factor)},
+		{"deduplicate_items", RELOPT_TYPE_BOOL, offsetof(BTOptions, deduplicate_items)},
+		{"access_method", RELOPT_TYPE_ENUM, offsetof(ZBtreeParameters, method)},
+	};
+	static relopt_enum_elt_def methods[] = {{"zbtree", 1}, {NULL}};
+	static relopt_kind kinds = 0;
+
+	if (kinds == 0)
+	{
+		relopt_kind kind = add_reloption_kind();
+
+		add_enum_reloption(kind, "access_method",
+						   "Access method, told for constraints, whose definition cannot name it.",
+						   methods, 0, "Valid value is \"zbtree\".", AccessExclusiveLock);
+		kinds = kind | RELOPT_KIND_BTREE;
+	}
+	return build_reloptions(options, validate, kinds, sizeof(ZBtreeParameters), places,
+							lengthof(places));
+}
+
+/*
+ * Raises ERRCODE_FEATURE_NOT_SUPPORTED if the index belongs to a primary key or
+ * a unique constraint and lacks the parameter access_method: a dump would make
+ * it btree.
+ */
+static void
+check_parameter(Relation index)
+{
+	const ZBtreeParameters *set = (ZBtreeParameters *) index->rd_options;
+
+	if (!index->rd_index->indisunique || (set != NULL && set->method != 0) ||
+		!OidIsValid(get_index_constraint(RelationGetRelid(index))))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("zbtree index \"%s\" of a constraint must have the storage parameter "
+					"\"access_method\"", RelationGetRelationName(index))));
+}
+
 /*
  * Builds the index as nbtree does. The sort in 15 and 17, and assertions in
  * all versions, compare the access method in the index's relcache entry with
@@ -129,6 +187,7 @@ build(Relation table, Relation index, struct IndexInfo *info)
 
 	zbtree_check_table(table, index);
 	zbtree_check_classes(index);
+	check_parameter(index);
 	Assert(am != BTREE_AM_OID);
 	index->rd_rel->relam = BTREE_AM_OID;
 	PG_TRY();
@@ -229,6 +288,7 @@ zbtree_handler(PG_FUNCTION_ARGS)
 	am.amgetbitmap = zbtree_getbitmap;
 	am.amcanreturn = zbtree_canreturn;
 	am.aminsert = insert;
+	am.amoptions = parameters;
 #if ZC_PLANNER_KNOWS_BTREE_HEIGHT
 	am.amcostestimate = cost_estimate;
 #endif

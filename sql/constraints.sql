@@ -1,0 +1,102 @@
+-- Constraints whose index is zbtree: WITH (access_method = zbtree). Before 18 it is btree, with a notice.
+SELECT current_setting('server_version_num')::int < 180000 AS before_18 \gset
+\set VERBOSITY terse
+CREATE VIEW methods AS SELECT c.relname, a.amname, c.reloptions FROM pg_class c JOIN pg_am a ON a.oid = c.relam
+	WHERE c.relkind IN ('i', 'I') AND c.relnamespace = 'public'::regnamespace ORDER BY 1;
+CREATE TABLE z (id int PRIMARY KEY WITH (access_method = zbtree), a int UNIQUE WITH (fillfactor = 70, access_method = 'ZBTREE'), n int,
+	CONSTRAINT z_n UNIQUE NULLS NOT DISTINCT (n) INCLUDE (a) WITH (access_method = zbtree)) USING zheap;
+ALTER TABLE z ADD b int UNIQUE WITH (access_method = zbtree), ADD t text, ADD UNIQUE (t, a) WITH (access_method = zbtree);
+CREATE TABLE z_like (LIKE z INCLUDING INDEXES) USING zheap;
+CREATE UNIQUE INDEX z_index ON z (t) WITH (access_method = zbtree);
+SELECT * FROM methods;
+SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = 'z_pkey';
+
+\if :before_18
+\quit
+\endif
+-- what constraints do: updates in place, duplicates, ON CONFLICT, foreign keys, replica identity
+INSERT INTO z (id, a, n, b, t) SELECT g, g, g, g, g FROM generate_series(1, 5) g;
+UPDATE z SET id = id + 10 RETURNING ctid, id;
+UPDATE z SET id = id - 10;
+UPDATE z SET id = 2 WHERE id = 1;
+INSERT INTO z (id) VALUES (3);
+INSERT INTO z (id) VALUES (6);
+INSERT INTO z (id) VALUES (7);
+INSERT INTO z (id, a) VALUES (3, 100) ON CONFLICT (id) DO UPDATE SET a = excluded.a RETURNING id, a;
+INSERT INTO z (id, a) VALUES (8, 100) ON CONFLICT ON CONSTRAINT z_a_key DO UPDATE SET id = 9 RETURNING id, a;
+INSERT INTO z (id, a) VALUES (9, 3) ON CONFLICT DO NOTHING RETURNING id;
+CREATE TABLE r (id int REFERENCES z ON UPDATE CASCADE, a int REFERENCES z (a)) USING zheap;
+INSERT INTO r VALUES (9, 100);
+INSERT INTO r VALUES (3, 100);
+UPDATE z SET id = 3 WHERE id = 9;
+SELECT * FROM r;
+DELETE FROM z WHERE id = 3;
+MERGE INTO z USING (VALUES (1), (20)) v (x) ON id = x WHEN MATCHED THEN UPDATE SET id = 21 WHEN NOT MATCHED THEN INSERT (id, n) VALUES (x, x);
+SELECT id, a, n FROM z ORDER BY id;
+EXPLAIN (COSTS OFF) SELECT r.id FROM r LEFT JOIN z ON z.id = r.id;
+SELECT count(*) FROM methods, zundo.check_index(relname::regclass) WHERE relname LIKE 'z\_%';
+ALTER TABLE z CLUSTER ON z_pkey;
+REINDEX INDEX CONCURRENTLY z_pkey;
+REINDEX TABLE z;
+CLUSTER z;
+VACUUM FULL z;
+SELECT * FROM methods WHERE relname = 'z_pkey';
+
+-- what the parameter does not allow
+ALTER INDEX z_pkey RESET (access_method);
+ALTER TABLE z_pkey SET (fillfactor = 80, access_method = btree);
+ALTER INDEX z_pkey SET (fillfactor = 80);
+ALTER TABLE z ALTER id TYPE bigint;
+ALTER TABLE z ALTER n TYPE bigint;
+ALTER TABLE z ADD PRIMARY KEY USING INDEX z_index;
+CREATE INDEX z_wrong ON z (t) WITH (access_method = hash);
+CREATE INDEX z_wrong ON z USING zbtree (t) WITH (access_method = btree);
+CREATE INDEX z_wrong ON z USING gist (t) WITH (access_method = zbtree);
+-- an index without it
+CREATE UNIQUE INDEX z_without ON z USING zbtree (b);
+SELECT * FROM methods WHERE relname = 'z_pkey';
+DROP INDEX z_without;
+
+-- where the index cannot be zbtree
+\set VERBOSITY default
+CREATE TABLE h (id int PRIMARY KEY WITH (access_method = zbtree, fillfactor = 50)) USING heap;
+ALTER TABLE h ADD a int UNIQUE WITH (access_method = zbtree);
+CREATE TABLE h_like (LIKE z INCLUDING INDEXES) USING heap;
+CREATE TABLE d (id int PRIMARY KEY WITH (access_method = zbtree) DEFERRABLE) USING zheap;
+ALTER TABLE d ADD a int UNIQUE WITH (access_method = zbtree) DEFERRABLE, ADD UNIQUE (id, a) WITH (access_method = zbtree) DEFERRABLE;
+CREATE OPERATOR CLASS other_ops FOR TYPE int USING btree AS OPERATOR 1 <, OPERATOR 3 =, OPERATOR 5 >, FUNCTION 1 btint4cmp(int, int);
+CREATE UNIQUE INDEX d_class ON d (a other_ops) WITH (access_method = zbtree);
+\set VERBOSITY terse
+SELECT * FROM methods WHERE relname ~ '^[hd]_';
+-- a temporary table
+CREATE TEMP TABLE temporary (id int PRIMARY KEY WITH (access_method = zbtree)) USING zheap;
+INSERT INTO temporary VALUES (1), (2);
+UPDATE temporary SET id = id + 10 RETURNING ctid, id;
+INSERT INTO temporary VALUES (12);
+INSERT INTO temporary VALUES (2);
+
+-- partitions
+SET default_table_access_method = zheap;
+CREATE TABLE p (id int PRIMARY KEY WITH (access_method = zbtree), v int) PARTITION BY RANGE (id);
+CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10);
+CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20) PARTITION BY RANGE (id);
+CREATE TABLE p21 PARTITION OF p2 FOR VALUES FROM (10) TO (20);
+CREATE TABLE p3 (id int PRIMARY KEY WITH (access_method = zbtree), v int);
+ALTER TABLE p ATTACH PARTITION p3 FOR VALUES FROM (20) TO (30);
+CREATE TABLE p4 (id int NOT NULL, v int);
+ALTER TABLE p ATTACH PARTITION p4 FOR VALUES FROM (30) TO (40);
+CREATE TABLE p5 PARTITION OF p FOR VALUES FROM (40) TO (50) USING heap;
+SELECT * FROM methods WHERE relname ~ '^p';
+INSERT INTO p SELECT g FROM generate_series(0, 39) g;
+UPDATE p SET id = 0 WHERE id = 39;
+DELETE FROM p WHERE id IN (9, 19);
+INSERT INTO p VALUES (5, 1), (15, 1) ON CONFLICT (id) DO UPDATE SET id = p.id + 4 RETURNING tableoid::regclass, ctid, id;
+-- with a heap partition
+CREATE TABLE q (id int, v int) PARTITION BY RANGE (id);
+CREATE TABLE q1 PARTITION OF q FOR VALUES FROM (0) TO (10);
+CREATE TABLE q2 PARTITION OF q FOR VALUES FROM (10) TO (20) USING heap;
+ALTER TABLE q ADD PRIMARY KEY (id) WITH (access_method = zbtree);
+SELECT * FROM methods WHERE relname ~ '^q';
+-- back to btree, without the parameter
+CALL zundo.set_index_method('z_a_key', 'btree');
+SELECT * FROM methods WHERE relname = 'z_a_key';
