@@ -10,230 +10,54 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/relation.h"
-#include "access/attmap.h"
 #include "access/reloptions.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "catalog/catalog.h"
 #include "catalog/dependency.h"
 #include "catalog/heap.h"
-#include "catalog/index.h"
 #include "catalog/indexing.h"
 #include "catalog/objectaddress.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_index.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/toasting.h"
 #include "commands/defrem.h"
-#include "commands/extension.h"
 #include "commands/tablecmds.h"
-#include "common/pg_prng.h"
 #include "common/zundo.h"
 #include "convert/convert_internal.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
-#include "optimizer/optimizer.h"
-#include "parser/parse_utilcmd.h"
-#include "pgstat.h"
 #include "storage/bufmgr.h"
-#include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "storage/predicate.h"
 #include "utils/acl.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
-#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/relcache.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
-#include "utils/timestamp.h"
 
 /* A refresh that finds no more notes is followed by the exchange. */
 #define FEW_NOTES 500
-
-/* A conversion in progress. */
-typedef struct Conversion
-{
-	MemoryContext context;		/* of this struct's lists and strings */
-	MemoryContext scratch;		/* of a transaction */
-	Oid			table;
-	Oid			method;			/* the new access method */
-	int			lock_wait;		/* ms that others may wait behind us */
-	int			step;			/* blocks that are copied in one transaction */
-	int			pause;			/* ms after it */
-	Oid			owner;
-	Oid			copy;
-	Oid			log;
-	LockRelId	copy_lock;		/* locked by the session */
-	LockRelId	log_lock;
-	BlockNumber nblocks;		/* of the table when the trigger had been made */
-	List	   *keys;			/* columns of the key, integers */
-	List	   *operators;		/* their equality */
-	List	   *indexes;		/* of the table */
-	List	   *copies;			/* of the copy, in the same order */
-	char	   *shape;			/* of the table (CONVERT-4) */
-	char	   *copy_shape;
-	char	   *log_shape;
-	StringInfo	refusals;		/* see refuse */
-} Conversion;
 
 PG_FUNCTION_INFO_V1(zundo_convert);
 PG_FUNCTION_INFO_V1(zundo_convert_cleanup);
 PG_FUNCTION_INFO_V1(zundo_convert_refused);
 
-/* ---- waiting and locking ---- */
-
-/* Sleeps for some milliseconds, unless canceled. */
-static void
-sleep_ms(int ms)
-{
-	if (ms <= 0)
-		return;
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms,
-					 PG_WAIT_EXTENSION);
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
-}
-
-/*
- * Sleeps for a random time before another attempt; the more attempts have
- * failed, the longer, up to 2 seconds.
- */
-static void
-sleep_before_retry(int attempts)
-{
-	double		longest = Min(20.0 * attempts, 2000.0);
-
-	sleep_ms(1 + (int) (longest * pg_prng_double(&pg_global_prng_state)));
-}
-
-static void
-set_local(const char *name, const char *value)
-{
-	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
-							 false);
-}
-
-/*
- * Locks an index or TOAST table at once, or raises the error of lock_timeout.
- */
-static void
-lock_at_once(Oid reloid, LOCKMODE mode)
-{
-	if (!ConditionalLockRelationOid(reloid, mode))
-		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-						errmsg_internal("could not lock relation %u", reloid)));
-}
-
-/*
- * Locks the table, and with AccessExclusiveLock also its indexes and its TOAST
- * table with its index, for which it does not wait. Returns false if the table
- * does not exist.
- */
-static bool
-lock_table(Oid table, LOCKMODE mode)
-{
-	Relation	rel = try_relation_open(table, mode);
-	ListCell   *lc;
-
-	if (rel == NULL)
-		return false;
-	if (mode == AccessExclusiveLock)
-	{
-		Oid			toast = rel->rd_rel->reltoastrelid;
-
-		foreach(lc, RelationGetIndexList(rel))
-			lock_at_once(lfirst_oid(lc), mode);
-		if (OidIsValid(toast))
-		{
-			lock_at_once(toast, mode);
-			(void) lock_table(toast, mode);
-		}
-	}
-	relation_close(rel, NoLock);
-	return true;
-}
-
-static void
-report_missing(Oid table)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_UNDEFINED_TABLE),
-			 errmsg("table with OID %u does not exist", table)));
-}
-
-/*
- * Asks for the lock of the table, and before it of the copy, if one is given.
- * Waits for each of their locks for lock_wait ms at most, while others queue
- * behind us; the server's deadlock detection does not run in so short a time.
- * Returns whether all are held now, else none is. Raises an error if one of the
- * tables has been dropped.
- */
-static bool
-try_lock(Oid table, Oid copy, LOCKMODE mode, int lock_wait)
-{
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	volatile bool exists = true;
-	volatile bool locked = true;
-
-	BeginInternalSubTransaction(NULL);
-	PG_TRY();
-	{
-		int			level = NewGUCNestLevel();
-
-		set_local("lock_timeout", psprintf("%d", lock_wait));
-		exists = (!OidIsValid(copy) || lock_table(copy, mode)) && lock_table(table, mode);
-		AtEOXact_GUC(true, level);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		if (error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE &&
-			error->sqlerrcode != ERRCODE_T_R_DEADLOCK_DETECTED)
-			PG_RE_THROW();
-		FlushErrorState();
-		FreeErrorData(error);
-		RollbackAndReleaseCurrentSubTransaction();
-		locked = false;
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
-	if (!exists)
-		report_missing(table);
-	return locked;
-}
-
-/* Asks again until the table is locked. */
-static void
-lock_patiently(Oid table, LOCKMODE mode, int lock_wait)
-{
-	for (int attempts = 1; !try_lock(table, InvalidOid, mode, lock_wait); attempts++)
-		sleep_before_retry(attempts);
-}
-
 /* ---- transactions ---- */
 
 /* Begins what needs a snapshot: the newest one, as the locks are held. */
 static void
-take_snapshot(Conversion *c)
+take_snapshot(ZConversion *c)
 {
 	PushActiveSnapshot(GetLatestSnapshot());
 	MemoryContextSwitchTo(c->scratch);
@@ -253,7 +77,7 @@ next_transaction(void)
 
 /* Commits what take_snapshot has begun. */
 static void
-commit(Conversion *c)
+commit(ZConversion *c)
 {
 	PopActiveSnapshot();
 	next_transaction();
@@ -343,7 +167,7 @@ shape_of(Oid table)
 
 /* Raises an error unless table, copy and log are what they were (CONVERT-4). */
 static void
-check_shapes(const Conversion *c)
+check_shapes(const ZConversion *c)
 {
 	if (strcmp(shape_of(c->table), c->shape) != 0 ||
 		strcmp(shape_of(c->copy), c->copy_shape) != 0 ||
@@ -357,7 +181,7 @@ check_shapes(const Conversion *c)
  * which is ours.
  */
 static void
-begin_step(Conversion *c)
+begin_step(ZConversion *c)
 {
 	while (!ConditionalLockRelationOid(c->table, AccessShareLock))
 	{
@@ -367,7 +191,7 @@ begin_step(Conversion *c)
 		table_close(copy, NoLock);
 		if (awaited)
 			report_change(c->table);
-		sleep_ms(5);
+		zconvert_sleep(5);
 	}
 	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(c->table)))
 		report_change(c->table);
@@ -377,387 +201,32 @@ begin_step(Conversion *c)
 	take_snapshot(c);
 }
 
-/* ---- commands ---- */
-
-/* What leave_owner restores. */
-typedef struct Caller
-{
-	Oid			user;
-	int			context;
-	int			level;
-} Caller;
-
-/*
- * Continues as the owner of the table, with settings on which the meaning of
- * expressions depends. Functions that a table's owner has written, which the
- * planner may call as well, never run with other rights.
- */
-static Caller
-become_owner(const Conversion *c)
-{
-	Caller		caller;
-
-	GetUserIdAndSecContext(&caller.user, &caller.context);
-	SetUserIdAndSecContext(c->owner, caller.context | SECURITY_RESTRICTED_OPERATION |
-						   SECURITY_NOFORCE_RLS);
-	caller.level = NewGUCNestLevel();
-	set_local("search_path", "pg_catalog, pg_temp");
-	set_local("default_tablespace", "");
-	set_local("enable_tidscan", "on");
-	return caller;
-}
-
-static void
-leave_owner(const Caller *caller)
-{
-	AtEOXact_GUC(false, caller->level);
-	SetUserIdAndSecContext(caller->user, caller->context);
-}
-
-/*
- * Executes the command as the owner, with the active snapshot. Returns the
- * number of rows.
- */
-static uint64
-run(const Conversion *c, const char *command, bool by_index)
-{
-	static const char *const methods[] = {
-		"enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_material"
-	};
-	MemoryContext context = CurrentMemoryContext;
-	Caller		caller = become_owner(c);
-	SPIPlanPtr	plan;
-	int			result;
-
-	for (int i = 0; by_index && i < lengthof(methods); i++)
-		set_local(methods[i], "off");
-	plan = SPI_prepare(command, 0, NULL);
-	if (plan == NULL)
-		elog(ERROR, "could not prepare \"%s\"", command);
-	result = SPI_execute_snapshot(plan, NULL, NULL, GetActiveSnapshot(), InvalidSnapshot, false,
-								  true, 0);
-	SPI_freeplan(plan);
-	if (result < 0)
-		elog(ERROR, "\"%s\" failed: %s", command, SPI_result_code_string(result));
-	leave_owner(&caller);
-	MemoryContextSwitchTo(context);
-	return SPI_processed;
-}
-
-static char *
-name_of(Oid reloid)
-{
-	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(reloid)),
-									  get_rel_name(reloid));
-}
-
-/*
- * Returns the columns that are copied. A virtual generated column is null in
- * every row.
- */
-static char *
-columns_of(Oid table)
-{
-	Relation	rel = table_open(table, NoLock);
-	StringInfoData list;
-
-	initStringInfo(&list);
-	for (int i = 0; i < RelationGetDescr(rel)->natts; i++)
-	{
-		Form_pg_attribute a = TupleDescAttr(RelationGetDescr(rel), i);
-
-		if (!a->attisdropped && a->attgenerated != 'v')
-			appendStringInfo(&list, "%s%s", list.len > 0 ? ", " : "",
-							 quote_identifier(NameStr(a->attname)));
-	}
-	table_close(rel, NoLock);
-	return list.data;
-}
-
-/* Returns the condition that rows of "one" and "log" have the same key. */
-static char *
-same_key(const Conversion *c)
-{
-	StringInfoData text;
-	ListCell   *lc1;
-	ListCell   *lc2;
-
-	initStringInfo(&text);
-	forboth(lc1, c->keys, lc2, c->operators)
-	{
-		const char *column = quote_identifier(get_attname(c->table, (AttrNumber) lfirst_int(lc1),
-														  false));
-		Oid			type = get_atttype(c->table, (AttrNumber) lfirst_int(lc1));
-
-		if (text.len > 0)
-			appendStringInfoString(&text, " AND ");
-		generate_operator_clause(&text, psprintf("one.%s", column), type, lfirst_oid(lc2),
-								 psprintf("log.%s", column), type);
-	}
-	return text.data;
-}
-
-/* Copies the rows of a range of blocks. */
-static void
-copy_blocks(Conversion *c, BlockNumber first, BlockNumber end)
-{
-	char	   *columns = columns_of(c->table);
-
-	(void) run(c, psprintf("INSERT INTO %s (%s) SELECT %s FROM ONLY %s "
-						   "WHERE ctid >= '(%u,0)'::tid AND ctid < '(%u,0)'::tid",
-						   name_of(c->copy), columns, columns, name_of(c->table), first, end),
-			   false);
-}
-
-/*
- * Makes the copy what the table is to the active snapshot (CONVERT-1), if all
- * rows have been copied or noted. Returns the number of notes.
- */
-static uint64
-refresh(Conversion *c, bool by_index)
-{
-	char	   *columns = columns_of(c->table);
-	char	   *copy = name_of(c->copy);
-	char	   *log = name_of(c->log);
-	char	   *noted = psprintf("WHERE EXISTS (SELECT FROM ONLY %s log WHERE %s)", log,
-								 same_key(c));
-
-	(void) run(c, psprintf("DELETE FROM ONLY %s one %s", copy, noted), by_index);
-	(void) run(c, psprintf("INSERT INTO %s (%s) SELECT %s FROM ONLY %s one %s", copy, columns,
-						   columns, name_of(c->table), noted), by_index);
-	return run(c, psprintf("DELETE FROM ONLY %s", log), false);
-}
-
-/*
- * Returns the statement that creates on the copy what the index is on the
- * table: the same expressions, as trees, but no constraint. UNIQUE of an
- * exclusion constraint (WITHOUT OVERLAPS) is not a property of its index.
- */
-static IndexStmt *
-index_statement(Conversion *c, Oid index)
-{
-	Relation	rel = index_open(index, AccessShareLock);
-	Relation	table = table_open(c->table, NoLock);
-	int			natts = RelationGetDescr(table)->natts;
-	AttrMap    *same = make_attrmap(natts);
-	IndexStmt  *stmt;
-
-	for (int i = 0; i < natts; i++)
-		same->attnums[i] = (AttrNumber) (i + 1);
-	stmt = generateClonedIndexStmt(NULL, rel, same, NULL);
-	stmt->idxname = psprintf("index_%u_%d", c->table, list_length(c->copies) + 1);
-	stmt->unique = rel->rd_index->indisunique && !rel->rd_index->indisexclusion;
-	stmt->primary = false;
-	stmt->isconstraint = false;
-	stmt->deferrable = false;
-	stmt->initdeferred = false;
-	stmt->excludeOpNames = NIL;
-	zc_no_overlaps(stmt);
-	index_close(rel, NoLock);
-	table_close(table, NoLock);
-	return stmt;
-}
-
 /* Builds an index of the copy, without a lock of the table. */
 static void
-build_index(Conversion *c, Oid index)
+build_index(ZConversion *c, Oid index)
 {
 	IndexStmt  *stmt;
-	Caller		caller;
+	ZConvertCaller caller;
 	ObjectAddress created;
 
 	begin_step(c);
-	caller = become_owner(c);
-	stmt = index_statement(c, index);
-	leave_owner(&caller);
+	caller = zconvert_become_owner(c);
+	stmt = zconvert_index_statement(c, index);
+	zconvert_leave_owner(&caller);
 	MemoryContextSwitchTo(c->context);
 	stmt = copyObject(stmt);
 	commit(c);
 
 	take_snapshot(c);
 	LockRelationOid(c->copy, ShareLock);
-	caller = become_owner(c);
+	caller = zconvert_become_owner(c);
 	created = zc_define_index(c->copy, stmt);
-	leave_owner(&caller);
+	zconvert_leave_owner(&caller);
 	CommandCounterIncrement();
 	MemoryContextSwitchTo(c->context);
 	c->copies = lappend_oid(c->copies, created.objectId);
 	c->copy_shape = shape_of(c->copy);
 	commit(c);
-}
-
-/* ---- checks ---- */
-
-/*
- * Raises the error that the table cannot be converted, or appends the sentences
- * to those why it cannot, if the caller wants all of them.
- */
-static void
-refuse(const Conversion *c, const char *table, const char *why, const char *hint)
-{
-	if (c->refusals != NULL)
-		appendStringInfo(c->refusals, "%s%s%s%s", c->refusals->len > 0 ? " " : "", why,
-						 hint ? " " : "", hint ? hint : "");
-	else
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("table \"%s\" cannot be converted online", table),
-				 errdetail_internal("%s", why),
-				 hint ? errhint("%s", hint) : 0));
-}
-
-/* Returns whether an expression or predicate of the index names a whole row. */
-static bool
-names_whole_row(Relation index)
-{
-	Bitmapset  *columns = NULL;
-
-	pull_varattnos((Node *) RelationGetIndexExpressions(index), 1, &columns);
-	pull_varattnos((Node *) RelationGetIndexPredicate(index), 1, &columns);
-	return bms_is_member(InvalidAttrNumber - FirstLowInvalidHeapAttributeNumber, columns);
-}
-
-/*
- * If the index can tell rows apart by columns that are never null, notes its
- * columns and the equality of each, unless another index has been noted.
- */
-static void
-take_key(Conversion *c, Relation rel, Relation index)
-{
-	Form_pg_index form = index->rd_index;
-	List	   *keys = NIL;
-	List	   *operators = NIL;
-
-	if (c->keys != NIL || !form->indisunique || form->indisexclusion ||
-		(index->rd_rel->relam != BTREE_AM_OID &&
-		 index->rd_rel->relam != get_index_am_oid("zbtree", true)) ||
-		RelationGetIndexExpressions(index) != NIL || RelationGetIndexPredicate(index) != NIL)
-		return;
-	for (int i = 0; i < form->indnkeyatts; i++)
-	{
-		AttrNumber	attnum = form->indkey.values[i];
-		Form_pg_attribute column;
-		Oid			operator;
-
-		if (attnum <= 0)
-			return;
-		column = TupleDescAttr(RelationGetDescr(rel), attnum - 1);
-		if (!zc_never_null(RelationGetDescr(rel), attnum) || column->attgenerated == 'v')
-			return;
-		operator = get_opfamily_member(index->rd_opfamily[i], column->atttypid, column->atttypid,
-									   BTEqualStrategyNumber);
-		if (!OidIsValid(operator))
-			operator = get_opfamily_member(index->rd_opfamily[i], index->rd_opcintype[i],
-										   index->rd_opcintype[i], BTEqualStrategyNumber);
-		if (!OidIsValid(operator))
-			return;
-		keys = lappend_int(keys, attnum);
-		operators = lappend_oid(operators, operator);
-	}
-	c->keys = keys;
-	c->operators = operators;
-}
-
-/*
- * Checks the indexes, and finds a key among them: the primary key, or else the
- * first that will do.
- */
-static void
-check_indexes(Conversion *c, Relation rel)
-{
-	Oid			zbtree = get_index_am_oid("zbtree", true);
-	const char *table = RelationGetRelationName(rel);
-	ListCell   *lc;
-
-	c->indexes = RelationGetIndexList(rel);
-	for (int primary = 1; primary >= 0; primary--)
-	{
-		foreach(lc, c->indexes)
-		{
-			Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
-
-			if (index->rd_index->indisprimary != (primary == 1))
-			{
-				index_close(index, AccessShareLock);
-				continue;
-			}
-			if (!index->rd_index->indisvalid || !index->rd_index->indisready ||
-				!index->rd_index->indislive)
-				refuse(c, table,
-					   psprintf("Index \"%s\" is not valid.", RelationGetRelationName(index)),
-					   "Drop or rebuild the index first.");
-			if (index->rd_rel->relam == zbtree && c->method == HEAP_TABLE_AM_OID)
-				refuse(c, table,
-					   psprintf("Index \"%s\" is a zbtree index, which heap tables cannot have.",
-								RelationGetRelationName(index)),
-					   "First create a btree index in its place with CREATE INDEX CONCURRENTLY, "
-					   "then drop it with DROP INDEX CONCURRENTLY.");
-			if (names_whole_row(index))
-				refuse(c, table,
-					   psprintf("Index \"%s\" has an expression on the whole row.",
-								RelationGetRelationName(index)),
-					   "Drop the index first.");
-			take_key(c, rel, index);
-			index_close(index, AccessShareLock);
-		}
-	}
-	if (c->keys == NIL)
-		refuse(c, table, "It has no unique index on columns that are NOT NULL.",
-			   "Add a primary key, or a NOT NULL column with a unique index.");
-}
-
-/*
- * Raises an error if the table is not the user's, or refuses it if it is of a
- * kind that is not converted online.
- */
-static void
-check_table(const Conversion *c)
-{
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(c->table));
-	Form_pg_class form;
-	const char *name;
-	bool		partitioned;
-
-	if (!HeapTupleIsValid(tuple))
-		report_missing(c->table);
-	form = (Form_pg_class) GETSTRUCT(tuple);
-	name = NameStr(form->relname);
-	partitioned = form->relkind == RELKIND_PARTITIONED_TABLE;
-	if (!zc_owns_relation(c->table, GetUserId()))
-		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, name);
-	if (partitioned && !ZC_PARTITIONED_TABLE_HAS_METHOD)
-		refuse(c, name, "It is a partitioned table.", "Convert its partitions.");
-	else if ((form->relkind != RELKIND_RELATION && !partitioned) ||
-			 IsSystemClass(c->table, form) || form->relisshared)
-		refuse(c, name, "It is not an ordinary table.", NULL);
-	else if (form->relpersistence != RELPERSISTENCE_PERMANENT)
-		refuse(c, name, "It is a temporary or unlogged table.",
-			   "Use ALTER TABLE ... SET ACCESS METHOD.");
-	else if (OidIsValid(getExtensionOfObject(RelationRelationId, c->table)))
-		refuse(c, name, "It belongs to an extension.", NULL);
-	else if (form->relnamespace == zconvert_schema())
-		refuse(c, name, "It is what an attempt to convert a table has left.", NULL);
-	else if (!partitioned && form->relam != HEAP_TABLE_AM_OID &&
-			 form->relam != get_table_am_oid("zheap", false))
-		refuse(c, name, "Its access method is neither heap nor zheap.", NULL);
-	ReleaseSysCache(tuple);
-}
-
-/*
- * Checks what has to be read from the table, which the caller has opened;
- * check_table has passed it.
- */
-static void
-check_contents(Conversion *c, Relation rel)
-{
-	Caller		caller;
-
-	if (RelationIsUsedAsCatalogTable(rel))
-		refuse(c, RelationGetRelationName(rel), "It has user_catalog_table set.", NULL);
-	c->owner = rel->rd_rel->relowner;
-	caller = become_owner(c);
-	check_indexes(c, rel);
-	leave_owner(&caller);
 }
 
 /* ---- an attempt begins and ends ---- */
@@ -851,7 +320,7 @@ set_replica_identity(Oid copy)
 
 /* Returns the columns of the log. */
 static TupleDesc
-log_desc(const Conversion *c, Relation rel)
+log_desc(const ZConversion *c, Relation rel)
 {
 	TupleDesc	desc = CreateTemplateTupleDesc(list_length(c->keys));
 	ListCell   *lc;
@@ -889,17 +358,17 @@ lock_for_session(Oid reloid, LOCKMODE mode)
  * that have changed rows of the table, or may do so without the trigger.
  */
 static void
-begin_conversion(Conversion *c)
+begin_conversion(ZConversion *c)
 {
 	char		fires;
 	TransactionId xmin;
 	Relation	rel;
 	LOCKTAG		tag;
 
-	lock_patiently(c->table, ShareRowExclusiveLock, c->lock_wait);
+	zconvert_lock(c->table, ShareRowExclusiveLock, c->lock_wait);
 	take_snapshot(c);
 	MemoryContextSwitchTo(c->context);
-	check_table(c);
+	zconvert_check_table(c);
 	rel = table_open(c->table, NoLock);
 	if (OidIsValid(made_by_attempt("copy", c->table)) ||
 		OidIsValid(made_by_attempt("log", c->table)) ||
@@ -910,7 +379,7 @@ begin_conversion(Conversion *c)
 						RelationGetRelationName(rel)),
 				 errhint("See zundo.conversions. If no session converts the table, call "
 						 "zundo.convert_cleanup.")));
-	check_contents(c, rel);
+	zconvert_check_contents(c, rel);
 	c->copy = create_table(rel, "copy", CreateTupleDescCopy(RelationGetDescr(rel)), c->method,
 						   true);
 	set_replica_identity(c->copy);
@@ -968,12 +437,12 @@ drop_trigger(Oid table)
  * Returns false if a lock could not be had.
  */
 static bool
-try_exchange(Conversion *c)
+try_exchange(ZConversion *c)
 {
 	Relation	rel;
 	Relation	copy;
 
-	if (!try_lock(c->table, c->copy, AccessExclusiveLock, c->lock_wait))
+	if (!zconvert_try_lock(c->table, c->copy, AccessExclusiveLock, c->lock_wait))
 		return false;
 	LockRelationOid(c->log, RowExclusiveLock);
 	check_shapes(c);
@@ -987,7 +456,7 @@ try_exchange(Conversion *c)
 	table_close(copy, NoLock);
 
 	take_snapshot(c);
-	(void) refresh(c, true);
+	(void) zconvert_refresh(c, true);
 	TransferPredicateLocksToHeapRelation(rel);
 	table_close(rel, NoLock);
 	drop_trigger(c->table);
@@ -1002,7 +471,7 @@ try_exchange(Conversion *c)
  * next transaction has its own isolation level.
  */
 static void
-end_conversion(Conversion *c)
+end_conversion(ZConversion *c)
 {
 	LOCKTAG		tag;
 
@@ -1024,27 +493,27 @@ end_conversion(Conversion *c)
  * partitions get.
  */
 static void
-convert_partitioned(Conversion *c)
+convert_partitioned(ZConversion *c)
 {
 	AlterTableCmd *command = makeNode(AlterTableCmd);
 
 	command->subtype = AT_SetAccessMethod;
 	command->name = get_am_name(c->method);
-	lock_patiently(c->table, AccessExclusiveLock, c->lock_wait);
+	zconvert_lock(c->table, AccessExclusiveLock, c->lock_wait);
 	take_snapshot(c);
-	check_table(c);
+	zconvert_check_table(c);
 	AlterTableInternal(c->table, list_make1(command), false);
 	PopActiveSnapshot();
 	SPI_commit();
 }
 
 static void
-convert(Conversion *c)
+convert(ZConversion *c)
 {
 	ListCell   *lc;
 	bool		partitioned;
 
-	check_table(c);
+	zconvert_check_table(c);
 	partitioned = get_rel_relkind(c->table) == RELKIND_PARTITIONED_TABLE;
 	next_transaction();
 	if (partitioned)
@@ -1056,16 +525,16 @@ convert(Conversion *c)
 	for (BlockNumber block = 0; block < c->nblocks; block += c->step)
 	{
 		begin_step(c);
-		copy_blocks(c, block, (BlockNumber) Min((uint64) block + c->step, c->nblocks));
+		zconvert_copy_blocks(c, block, (BlockNumber) Min((uint64) block + c->step, c->nblocks));
 		commit(c);
-		sleep_ms(c->pause);
+		zconvert_sleep(c->pause);
 		if (c->nblocks - block <= c->step)
 			break;
 	}
 
 	/* unique indexes can be built only when the rows are those of a snapshot */
 	begin_step(c);
-	(void) refresh(c, false);
+	(void) zconvert_refresh(c, false);
 	commit(c);
 	foreach(lc, c->indexes)
 		build_index(c, lfirst_oid(lc));
@@ -1074,7 +543,7 @@ convert(Conversion *c)
 		uint64		notes;
 
 		begin_step(c);
-		notes = refresh(c, false);
+		notes = zconvert_refresh(c, false);
 		commit(c);
 		if (attempts % 100 == 0)
 			ereport(NOTICE,
@@ -1085,7 +554,7 @@ convert(Conversion *c)
 			continue;
 		if (try_exchange(c))
 			break;
-		sleep_before_retry(attempts);
+		zconvert_sleep_before_retry(attempts);
 	}
 	end_conversion(c);
 }
@@ -1121,7 +590,7 @@ target_method(const char *name)
 Datum
 zundo_convert(PG_FUNCTION_ARGS)
 {
-	Conversion	c = {.table = PG_GETARG_OID(0)};
+	ZConversion c = {.table = PG_GETARG_OID(0)};
 
 	c.lock_wait = PG_GETARG_INT32(2);
 	c.step = PG_GETARG_INT32(3);
@@ -1172,9 +641,9 @@ zundo_convert_cleanup(PG_FUNCTION_ARGS)
 						get_rel_name(table)),
 				 errhint("See zundo.conversions.")));
 	if (OidIsValid(copy))
-		lock_patiently(copy, AccessExclusiveLock, lock_wait);
+		zconvert_lock(copy, AccessExclusiveLock, lock_wait);
 	if (OidIsValid(zconvert_find_trigger(table, &fires, &xmin)))
-		lock_patiently(table, AccessExclusiveLock, lock_wait);
+		zconvert_lock(table, AccessExclusiveLock, lock_wait);
 	drop_trigger(table);
 	drop(made_by_attempt("copy", table));
 	drop(made_by_attempt("log", table));
@@ -1188,7 +657,7 @@ zundo_convert_cleanup(PG_FUNCTION_ARGS)
 Datum
 zundo_convert_refused(PG_FUNCTION_ARGS)
 {
-	Conversion	c = {.table = PG_GETARG_OID(0),.refusals = makeStringInfo()};
+	ZConversion c = {.table = PG_GETARG_OID(0),.refusals = makeStringInfo()};
 	Relation	rel;
 
 	c.method = target_method(NameStr(*PG_GETARG_NAME(1)));
@@ -1196,12 +665,12 @@ zundo_convert_refused(PG_FUNCTION_ARGS)
 		PG_RETURN_NULL();
 	if (!zc_owns_relation(c.table, GetUserId()))
 		PG_RETURN_TEXT_P(cstring_to_text("It belongs to another role."));
-	check_table(&c);
+	zconvert_check_table(&c);
 	rel = try_relation_open(c.table, AccessShareLock);
 	if (rel == NULL)
 		PG_RETURN_NULL();
 	if (c.refusals->len == 0 && rel->rd_rel->relkind == RELKIND_RELATION)
-		check_contents(&c, rel);
+		zconvert_check_contents(&c, rel);
 	relation_close(rel, AccessShareLock);
 	if (c.refusals->len == 0)
 		PG_RETURN_NULL();

@@ -1,0 +1,188 @@
+/*
+ * convert/check.c - which tables can be converted, and by which key.
+ *
+ * Locks: AccessShareLock on indexes. Crash points: none.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "catalog/catalog.h"
+#include "catalog/dependency.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_index.h"
+#include "commands/defrem.h"
+#include "commands/extension.h"
+#include "convert/convert_internal.h"
+#include "miscadmin.h"
+#include "optimizer/optimizer.h"
+#include "utils/acl.h"
+#include "utils/lsyscache.h"
+#include "utils/relcache.h"
+#include "utils/syscache.h"
+
+/*
+ * Raises the error that the table cannot be converted, or appends the sentences
+ * to those why it cannot, if the caller wants all of them.
+ */
+static void
+refuse(const ZConversion *c, const char *table, const char *why, const char *hint)
+{
+	if (c->refusals != NULL)
+		appendStringInfo(c->refusals, "%s%s%s%s", c->refusals->len > 0 ? " " : "", why,
+						 hint ? " " : "", hint ? hint : "");
+	else
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("table \"%s\" cannot be converted online", table),
+				 errdetail_internal("%s", why),
+				 hint ? errhint("%s", hint) : 0));
+}
+
+/* Returns whether an expression or predicate of the index names a whole row. */
+static bool
+names_whole_row(Relation index)
+{
+	Bitmapset  *columns = NULL;
+
+	pull_varattnos((Node *) RelationGetIndexExpressions(index), 1, &columns);
+	pull_varattnos((Node *) RelationGetIndexPredicate(index), 1, &columns);
+	return bms_is_member(InvalidAttrNumber - FirstLowInvalidHeapAttributeNumber, columns);
+}
+
+/*
+ * If the index can tell rows apart by columns that are never null, notes its
+ * columns and the equality of each, unless another index has been noted.
+ */
+static void
+take_key(ZConversion *c, Relation rel, Relation index)
+{
+	Form_pg_index form = index->rd_index;
+	List	   *keys = NIL;
+	List	   *operators = NIL;
+
+	if (c->keys != NIL || !form->indisunique || form->indisexclusion ||
+		(index->rd_rel->relam != BTREE_AM_OID &&
+		 index->rd_rel->relam != get_index_am_oid("zbtree", true)) ||
+		RelationGetIndexExpressions(index) != NIL || RelationGetIndexPredicate(index) != NIL)
+		return;
+	for (int i = 0; i < form->indnkeyatts; i++)
+	{
+		AttrNumber	attnum = form->indkey.values[i];
+		Form_pg_attribute column;
+		Oid			operator;
+
+		if (attnum <= 0)
+			return;
+		column = TupleDescAttr(RelationGetDescr(rel), attnum - 1);
+		if (!zc_never_null(RelationGetDescr(rel), attnum) || column->attgenerated == 'v')
+			return;
+		operator = get_opfamily_member(index->rd_opfamily[i], column->atttypid, column->atttypid,
+									   BTEqualStrategyNumber);
+		if (!OidIsValid(operator))
+			operator = get_opfamily_member(index->rd_opfamily[i], index->rd_opcintype[i],
+										   index->rd_opcintype[i], BTEqualStrategyNumber);
+		if (!OidIsValid(operator))
+			return;
+		keys = lappend_int(keys, attnum);
+		operators = lappend_oid(operators, operator);
+	}
+	c->keys = keys;
+	c->operators = operators;
+}
+
+/*
+ * Checks the indexes, and finds a key among them: the primary key, or else the
+ * first that will do.
+ */
+static void
+check_indexes(ZConversion *c, Relation rel)
+{
+	Oid			zbtree = get_index_am_oid("zbtree", true);
+	const char *table = RelationGetRelationName(rel);
+	ListCell   *lc;
+
+	c->indexes = RelationGetIndexList(rel);
+	for (int primary = 1; primary >= 0; primary--)
+	{
+		foreach(lc, c->indexes)
+		{
+			Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+
+			if (index->rd_index->indisprimary != (primary == 1))
+			{
+				index_close(index, AccessShareLock);
+				continue;
+			}
+			if (!index->rd_index->indisvalid || !index->rd_index->indisready ||
+				!index->rd_index->indislive)
+				refuse(c, table,
+					   psprintf("Index \"%s\" is not valid.", RelationGetRelationName(index)),
+					   "Drop or rebuild the index first.");
+			if (index->rd_rel->relam == zbtree && c->method == HEAP_TABLE_AM_OID)
+				refuse(c, table,
+					   psprintf("Index \"%s\" is a zbtree index, which heap tables cannot have.",
+								RelationGetRelationName(index)),
+					   "First create a btree index in its place with CREATE INDEX CONCURRENTLY, "
+					   "then drop it with DROP INDEX CONCURRENTLY.");
+			if (names_whole_row(index))
+				refuse(c, table,
+					   psprintf("Index \"%s\" has an expression on the whole row.",
+								RelationGetRelationName(index)),
+					   "Drop the index first.");
+			take_key(c, rel, index);
+			index_close(index, AccessShareLock);
+		}
+	}
+	if (c->keys == NIL)
+		refuse(c, table, "It has no unique index on columns that are NOT NULL.",
+			   "Add a primary key, or a NOT NULL column with a unique index.");
+}
+
+/* zconvert_check_table: See convert_internal.h. */
+void
+zconvert_check_table(const ZConversion *c)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(c->table));
+	Form_pg_class form;
+	const char *name;
+	bool		partitioned;
+
+	if (!HeapTupleIsValid(tuple))
+		zconvert_report_missing(c->table);
+	form = (Form_pg_class) GETSTRUCT(tuple);
+	name = NameStr(form->relname);
+	partitioned = form->relkind == RELKIND_PARTITIONED_TABLE;
+	if (!zc_owns_relation(c->table, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, name);
+	if (partitioned && !ZC_PARTITIONED_TABLE_HAS_METHOD)
+		refuse(c, name, "It is a partitioned table.", "Convert its partitions.");
+	else if ((form->relkind != RELKIND_RELATION && !partitioned) ||
+			 IsSystemClass(c->table, form) || form->relisshared)
+		refuse(c, name, "It is not an ordinary table.", NULL);
+	else if (form->relpersistence != RELPERSISTENCE_PERMANENT)
+		refuse(c, name, "It is a temporary or unlogged table.",
+			   "Use ALTER TABLE ... SET ACCESS METHOD.");
+	else if (OidIsValid(getExtensionOfObject(RelationRelationId, c->table)))
+		refuse(c, name, "It belongs to an extension.", NULL);
+	else if (form->relnamespace == zconvert_schema())
+		refuse(c, name, "It is what an attempt to convert a table has left.", NULL);
+	else if (!partitioned && form->relam != HEAP_TABLE_AM_OID &&
+			 form->relam != get_table_am_oid("zheap", false))
+		refuse(c, name, "Its access method is neither heap nor zheap.", NULL);
+	ReleaseSysCache(tuple);
+}
+
+/* zconvert_check_contents: See convert_internal.h. */
+void
+zconvert_check_contents(ZConversion *c, Relation rel)
+{
+	ZConvertCaller caller;
+
+	if (RelationIsUsedAsCatalogTable(rel))
+		refuse(c, RelationGetRelationName(rel), "It has user_catalog_table set.", NULL);
+	c->owner = rel->rd_rel->relowner;
+	caller = zconvert_become_owner(c);
+	check_indexes(c, rel);
+	zconvert_leave_owner(&caller);
+}

@@ -1,0 +1,193 @@
+/*
+ * convert/copy.c - the commands that fill the copy, and that build its
+ * indexes. All run as the owner of the table.
+ *
+ * Locks: the callers hold those of the tables; AccessShareLock on indexes.
+ * Crash points: none.
+ */
+#include "postgres.h"
+
+#include "access/attmap.h"
+#include "access/genam.h"
+#include "access/table.h"
+#include "convert/convert_internal.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "parser/parse_utilcmd.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/ruleutils.h"
+#include "utils/snapmgr.h"
+
+/* zconvert_set_local: See convert_internal.h. */
+void
+zconvert_set_local(const char *name, const char *value)
+{
+	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
+							 false);
+}
+
+/*
+ * zconvert_become_owner: See convert_internal.h. Sets what the meaning of
+ * expressions depends on.
+ */
+ZConvertCaller
+zconvert_become_owner(const ZConversion *c)
+{
+	ZConvertCaller caller;
+
+	GetUserIdAndSecContext(&caller.user, &caller.context);
+	SetUserIdAndSecContext(c->owner, caller.context | SECURITY_RESTRICTED_OPERATION |
+						   SECURITY_NOFORCE_RLS);
+	caller.level = NewGUCNestLevel();
+	zconvert_set_local("search_path", "pg_catalog, pg_temp");
+	zconvert_set_local("default_tablespace", "");
+	zconvert_set_local("enable_tidscan", "on");
+	return caller;
+}
+
+/* zconvert_leave_owner: See convert_internal.h. */
+void
+zconvert_leave_owner(const ZConvertCaller *caller)
+{
+	AtEOXact_GUC(false, caller->level);
+	SetUserIdAndSecContext(caller->user, caller->context);
+}
+
+/*
+ * Executes the command as the owner, with the active snapshot. Returns the
+ * number of rows.
+ */
+static uint64
+run(const ZConversion *c, const char *command, bool by_index)
+{
+	static const char *const methods[] = {
+		"enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_material"
+	};
+	MemoryContext context = CurrentMemoryContext;
+	ZConvertCaller caller = zconvert_become_owner(c);
+	SPIPlanPtr	plan;
+	int			result;
+
+	for (int i = 0; by_index && i < lengthof(methods); i++)
+		zconvert_set_local(methods[i], "off");
+	plan = SPI_prepare(command, 0, NULL);
+	if (plan == NULL)
+		elog(ERROR, "could not prepare \"%s\"", command);
+	result = SPI_execute_snapshot(plan, NULL, NULL, GetActiveSnapshot(), InvalidSnapshot, false,
+								  true, 0);
+	SPI_freeplan(plan);
+	if (result < 0)
+		elog(ERROR, "\"%s\" failed: %s", command, SPI_result_code_string(result));
+	zconvert_leave_owner(&caller);
+	MemoryContextSwitchTo(context);
+	return SPI_processed;
+}
+
+static char *
+name_of(Oid reloid)
+{
+	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(reloid)),
+									  get_rel_name(reloid));
+}
+
+/*
+ * Returns the columns that are copied. A virtual generated column is null in
+ * every row.
+ */
+static char *
+columns_of(Oid table)
+{
+	Relation	rel = table_open(table, NoLock);
+	StringInfoData list;
+
+	initStringInfo(&list);
+	for (int i = 0; i < RelationGetDescr(rel)->natts; i++)
+	{
+		Form_pg_attribute a = TupleDescAttr(RelationGetDescr(rel), i);
+
+		if (!a->attisdropped && a->attgenerated != 'v')
+			appendStringInfo(&list, "%s%s", list.len > 0 ? ", " : "",
+							 quote_identifier(NameStr(a->attname)));
+	}
+	table_close(rel, NoLock);
+	return list.data;
+}
+
+/* Returns the condition that rows of "one" and "log" have the same key. */
+static char *
+same_key(const ZConversion *c)
+{
+	StringInfoData text;
+	ListCell   *lc1;
+	ListCell   *lc2;
+
+	initStringInfo(&text);
+	forboth(lc1, c->keys, lc2, c->operators)
+	{
+		const char *column = quote_identifier(get_attname(c->table, (AttrNumber) lfirst_int(lc1),
+														  false));
+		Oid			type = get_atttype(c->table, (AttrNumber) lfirst_int(lc1));
+
+		if (text.len > 0)
+			appendStringInfoString(&text, " AND ");
+		generate_operator_clause(&text, psprintf("one.%s", column), type, lfirst_oid(lc2),
+								 psprintf("log.%s", column), type);
+	}
+	return text.data;
+}
+
+/* zconvert_copy_blocks: See convert_internal.h. */
+void
+zconvert_copy_blocks(ZConversion *c, BlockNumber first, BlockNumber end)
+{
+	char	   *columns = columns_of(c->table);
+
+	(void) run(c, psprintf("INSERT INTO %s (%s) SELECT %s FROM ONLY %s "
+						   "WHERE ctid >= '(%u,0)'::tid AND ctid < '(%u,0)'::tid",
+						   name_of(c->copy), columns, columns, name_of(c->table), first, end),
+			   false);
+}
+
+/* zconvert_refresh: See convert_internal.h. */
+uint64
+zconvert_refresh(ZConversion *c, bool by_index)
+{
+	char	   *columns = columns_of(c->table);
+	char	   *copy = name_of(c->copy);
+	char	   *log = name_of(c->log);
+	char	   *noted = psprintf("WHERE EXISTS (SELECT FROM ONLY %s log WHERE %s)", log,
+								 same_key(c));
+
+	(void) run(c, psprintf("DELETE FROM ONLY %s one %s", copy, noted), by_index);
+	(void) run(c, psprintf("INSERT INTO %s (%s) SELECT %s FROM ONLY %s one %s", copy, columns,
+						   columns, name_of(c->table), noted), by_index);
+	return run(c, psprintf("DELETE FROM ONLY %s", log), false);
+}
+
+/* zconvert_index_statement: See convert_internal.h. */
+IndexStmt *
+zconvert_index_statement(ZConversion *c, Oid index)
+{
+	Relation	rel = index_open(index, AccessShareLock);
+	Relation	table = table_open(c->table, NoLock);
+	int			natts = RelationGetDescr(table)->natts;
+	AttrMap    *same = make_attrmap(natts);
+	IndexStmt  *stmt;
+
+	for (int i = 0; i < natts; i++)
+		same->attnums[i] = (AttrNumber) (i + 1);
+	stmt = generateClonedIndexStmt(NULL, rel, same, NULL);
+	stmt->idxname = psprintf("index_%u_%d", c->table, list_length(c->copies) + 1);
+	stmt->unique = rel->rd_index->indisunique && !rel->rd_index->indisexclusion;
+	stmt->primary = false;
+	stmt->isconstraint = false;
+	stmt->deferrable = false;
+	stmt->initdeferred = false;
+	stmt->excludeOpNames = NIL;
+	zc_no_overlaps(stmt);
+	index_close(rel, NoLock);
+	table_close(table, NoLock);
+	return stmt;
+}

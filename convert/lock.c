@@ -1,0 +1,141 @@
+/*
+ * convert/lock.c - locks that others do not wait behind for long.
+ *
+ * Locks: those that the callers ask for. Crash points: none.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "access/xact.h"
+#include "common/pg_prng.h"
+#include "convert/convert_internal.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "utils/guc.h"
+#include "utils/rel.h"
+#include "utils/relcache.h"
+#include "utils/resowner.h"
+
+/* zconvert_sleep: See convert_internal.h. */
+void
+zconvert_sleep(int ms)
+{
+	if (ms <= 0)
+		return;
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms,
+					 PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* zconvert_sleep_before_retry: See convert_internal.h. */
+void
+zconvert_sleep_before_retry(int attempts)
+{
+	double		longest = Min(20.0 * attempts, 2000.0);
+
+	zconvert_sleep(1 + (int) (longest * pg_prng_double(&pg_global_prng_state)));
+}
+
+/*
+ * Locks an index or TOAST table at once, or raises the error of lock_timeout.
+ */
+static void
+lock_at_once(Oid reloid, LOCKMODE mode)
+{
+	if (!ConditionalLockRelationOid(reloid, mode))
+		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+						errmsg_internal("could not lock relation %u", reloid)));
+}
+
+/*
+ * Locks the table, and with AccessExclusiveLock also its indexes and its TOAST
+ * table with its index, for which it does not wait. Returns false if the table
+ * does not exist.
+ */
+static bool
+lock_table(Oid table, LOCKMODE mode)
+{
+	Relation	rel = try_relation_open(table, mode);
+	ListCell   *lc;
+
+	if (rel == NULL)
+		return false;
+	if (mode == AccessExclusiveLock)
+	{
+		Oid			toast = rel->rd_rel->reltoastrelid;
+
+		foreach(lc, RelationGetIndexList(rel))
+			lock_at_once(lfirst_oid(lc), mode);
+		if (OidIsValid(toast))
+		{
+			lock_at_once(toast, mode);
+			(void) lock_table(toast, mode);
+		}
+	}
+	relation_close(rel, NoLock);
+	return true;
+}
+
+/* zconvert_report_missing: See convert_internal.h. */
+void
+zconvert_report_missing(Oid table)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_TABLE),
+			 errmsg("table with OID %u does not exist", table)));
+}
+
+/*
+ * zconvert_try_lock: See convert_internal.h. The server's deadlock detection
+ * does not run in so short a time.
+ */
+bool
+zconvert_try_lock(Oid table, Oid copy, LOCKMODE mode, int lock_wait)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool exists = true;
+	volatile bool locked = true;
+
+	BeginInternalSubTransaction(NULL);
+	PG_TRY();
+	{
+		int			level = NewGUCNestLevel();
+
+		zconvert_set_local("lock_timeout", psprintf("%d", lock_wait));
+		exists = (!OidIsValid(copy) || lock_table(copy, mode)) && lock_table(table, mode);
+		AtEOXact_GUC(true, level);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		if (error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE &&
+			error->sqlerrcode != ERRCODE_T_R_DEADLOCK_DETECTED)
+			PG_RE_THROW();
+		FlushErrorState();
+		FreeErrorData(error);
+		RollbackAndReleaseCurrentSubTransaction();
+		locked = false;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	if (!exists)
+		zconvert_report_missing(table);
+	return locked;
+}
+
+/* zconvert_lock: See convert_internal.h. */
+void
+zconvert_lock(Oid table, LOCKMODE mode, int lock_wait)
+{
+	for (int attempts = 1; !zconvert_try_lock(table, InvalidOid, mode, lock_wait); attempts++)
+		zconvert_sleep_before_retry(attempts);
+}
