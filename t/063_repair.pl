@@ -151,7 +151,7 @@ sql('UPDATE z SET v = v + 1');
 $v++;
 right('needed records, others written');
 # the document's way to copy the readable rows
-my ($copy) = slurp_file("$FindBin::RealBin/../docs/administration.md") =~ /```sql\n(CREATE TABLE rescued.*?)```/s or die 'no example in docs/administration.md';
+my ($copy) = slurp_file("$FindBin::RealBin/../docs/operations.md") =~ /```sql\n(CREATE TABLE rescued.*?)```/s or die 'no example in docs/operations.md';
 $copy =~ s/\bt\b/y/g;
 sql("SET client_min_messages = error;\n$copy");
 is(sql('SELECT count(*) >= 1500, count(*) = count(DISTINCT id), bool_and(id > 2000) FROM rescued'), 't|t|t', 'needed records: rows of other pages are copied');

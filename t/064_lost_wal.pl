@@ -1,4 +1,4 @@
-# docs/administration.md, "When WAL is lost": pg_resetwal after a crash. Zheap
+# docs/operations.md, "When WAL is lost": pg_resetwal after a crash. Zheap
 # pages with transaction ids of the future are reported, and the steps described
 # there rescue all rows that are readable.
 use strict;
@@ -40,8 +40,8 @@ sub reset_wal
 sub rescue
 {
 	my ($when) = @_;
-	my $text = slurp_file("$FindBin::RealBin/../docs/administration.md");
-	my ($sql) = $text =~ /```sql\n(CREATE TABLE rescued.*?)```/s or die 'no example in docs/administration.md';
+	my $text = slurp_file("$FindBin::RealBin/../docs/operations.md");
+	my ($sql) = $text =~ /```sql\n(CREATE TABLE rescued.*?)```/s or die 'no example in docs/operations.md';
 	$node->safe_psql('postgres', 'DROP TABLE IF EXISTS rescued');
 	$node->safe_psql('postgres', "SET client_min_messages = error;\n$sql");
 	return $node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT id) FROM rescued');

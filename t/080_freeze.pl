@@ -83,7 +83,7 @@ turn() for 1 .. 3;
 $node->safe_psql('postgres', 'TRUNCATE t');	# its relfrozenxid is a new one: the undo log's own holds
 turn() for 1 .. 3;
 my $vacuum_others = $node->safe_psql('postgres', q{SELECT string_agg('VACUUM (FREEZE) ' || oid::regclass || ';', E'\n')
-	FROM pg_class WHERE relkind IN ('r', 't') AND relfrozenxid <> '0' AND relname <> 'undo_log'});
+	FROM pg_class WHERE relkind IN ('r', 't', 'm') AND relfrozenxid <> '0' AND relname <> 'undo_log'});
 $node->safe_psql('postgres', $vacuum_others);
 my $datfrozenxid = q{SELECT datfrozenxid FROM pg_database WHERE datname = 'postgres'};
 cmp_ok($node->safe_psql('postgres', $datfrozenxid), '<', $pending, 'undo of a dropped table holds datfrozenxid');

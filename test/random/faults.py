@@ -268,7 +268,7 @@ def parse_options():
     # the options that twins.py needs
     options.clients = 4
     options.prepare = True
-    options.faults = options.trouble = options.no_janitor = options.whole_pages = False
+    options.faults = options.trouble = options.no_janitor = options.whole_pages = options.convert = False
     return options
 
 
