@@ -292,14 +292,14 @@ CREATE VIEW zundo.stat_database AS
          LEFT JOIN pg_catalog.pg_database d ON d.oid OPERATOR(pg_catalog.=) s.datid;
 COMMENT ON VIEW zundo.stat_database IS
     'what was counted in each database; kept over a shutdown, lost in a crash';
-COMMENT ON COLUMN zundo.stat_database.datid IS 'OID of the database; null: databases beyond zundo.max_databases';
+COMMENT ON COLUMN zundo.stat_database.datid IS 'OID of the database; null: those that came when zundo.max_databases others were counted';
 COMMENT ON COLUMN zundo.stat_database.datname IS 'name of the database';
 COMMENT ON COLUMN zundo.stat_database.undo_peak IS 'most bytes of undo that a discard pass has found';
 COMMENT ON COLUMN zundo.stat_database.undo_written IS 'bytes of undo that were written';
-COMMENT ON COLUMN zundo.stat_database.undo_discarded IS 'bytes of undo that were discarded';
+COMMENT ON COLUMN zundo.stat_database.undo_discarded IS 'bytes by which discard passes made undo smaller; what is written during a pass is taken off';
 COMMENT ON COLUMN zundo.stat_database.pages_rolled_back IS 'pages of which changes of aborted transactions were undone';
-COMMENT ON COLUMN zundo.stat_database.waits IS 'statements that waited for space below zundo.undo_limit';
-COMMENT ON COLUMN zundo.stat_database.refusals IS 'statements that failed for lack of space (53400)';
+COMMENT ON COLUMN zundo.stat_database.waits IS 'waits for space below zundo.undo_limit; a statement may wait for each 512 kB';
+COMMENT ON COLUMN zundo.stat_database.refusals IS 'errors for lack of space (53400), also those that a function has caught';
 COMMENT ON COLUMN zundo.stat_database.cancellations IS 'statements and sessions that were ended because they kept undo (72000)';
 COMMENT ON COLUMN zundo.stat_database.updated_in_place IS 'rows that updates have changed in place';
 COMMENT ON COLUMN zundo.stat_database.moved IS 'rows that updates have moved';
@@ -321,11 +321,11 @@ CREATE VIEW zundo.undo_history AS
     FROM zundo.stat_get_history() h
          LEFT JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) h.usesysid;
 COMMENT ON VIEW zundo.undo_history IS
-    'undo of this database over time; at times that are missing none was kept, or no worker ran';
+    'undo of this database over time; at times that are missing none was kept, or no worker took samples';
 COMMENT ON COLUMN zundo.undo_history.sampled_at IS 'time of the sample';
 COMMENT ON COLUMN zundo.undo_history.undo_kept IS 'most bytes of undo that were kept since the sample before';
 COMMENT ON COLUMN zundo.undo_history.undo_written IS 'bytes of undo that were written since the sample before';
-COMMENT ON COLUMN zundo.undo_history.kind IS 'kind of what kept the most undo: backend, prepared transaction or replication slot';
+COMMENT ON COLUMN zundo.undo_history.kind IS 'kind of what kept the most undo at that time: backend, prepared transaction, replication slot, rollback (failed), row locks or damaged undo log';
 COMMENT ON COLUMN zundo.undo_history.pid IS 'its process';
 COMMENT ON COLUMN zundo.undo_history.usename IS 'role of the process';
 COMMENT ON COLUMN zundo.undo_history.application_name IS 'application of the process; this and the following need pg_read_all_stats, or the rights of the role';
@@ -471,17 +471,13 @@ CREATE FUNCTION zundo.advise(
           AND NOT EXISTS (SELECT FROM pg_depend d
                           WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
     ), i AS (
-        SELECT x.*, t.*, m.amname AS method, c.relispartition, n.index,
-               format('CREATE %sINDEX CONCURRENTLY ON %s USING zbtree ', u.kind, t.name) AS create_it,
-               substr(pg_get_indexdef(c.oid),
-                      1 + length(format('CREATE %sINDEX %I ON %s USING %s ', u.kind, c.relname, t.name, m.amname))) AS columns
+        SELECT x.*, t.*, m.amname AS method, c.relispartition,
+               format('%s.%I', c.relnamespace::regnamespace, c.relname) AS index
         FROM t
              JOIN pg_index x ON x.indrelid = t.oid
              JOIN pg_class c ON c.oid = x.indexrelid
              JOIN pg_am m ON m.oid = c.relam
-             CROSS JOIN LATERAL (SELECT CASE WHEN x.indisunique THEN 'UNIQUE ' ELSE '' END AS kind) u
-             CROSS JOIN LATERAL (SELECT format('%s.%I', c.relnamespace::regnamespace, c.relname) AS index) n
-        WHERE t.am = 'zheap' AND x.indislive
+        WHERE t.am = 'zheap' AND x.indislive AND (t.updates >= 1000 OR NOT x.indisvalid)
     )
     SELECT t.oid::regclass, 'convert',
            format('%s of %s updates were not HOT, and %s rows are dead beside %s',
@@ -491,9 +487,12 @@ CREATE FUNCTION zundo.advise(
                         WHERE a.datname = current_database() AND a.backend_xmin IS NOT NULL
                           AND a.pid <> pg_backend_pid()
                         HAVING count(a.xact_start) > 0), ''),
-           format('ALTER TABLE %s SET ACCESS METHOD zheap', t.name)
+           format(CASE WHEN EXISTS (SELECT FROM pg_index x WHERE x.indrelid = t.oid AND x.indisprimary)
+                       THEN 'CALL zundo.convert(%L, ''zheap'')' ELSE 'ALTER TABLE %s SET ACCESS METHOD zheap' END, t.name)
     FROM t
-    WHERE t.am = 'heap' AND t.updates >= 1000 AND (t.moved > t.updates / 2 OR t.dead > t.live / 5)
+    WHERE t.am = 'heap' AND t.updates >= 1000
+      -- not for updates that change an indexed column, which are within the page where there is room
+      AND (COALESCE(t.newpage, t.moved) > t.updates / 2 OR t.dead > GREATEST(t.live / 5, 1000))
     UNION ALL
     SELECT i.indrelid::regclass, 'invalid index',
            format('%s is not valid, so it serves no query, but each change of its columns moves the row', i.index),
@@ -506,21 +505,16 @@ CREATE FUNCTION zundo.advise(
                         AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
     UNION ALL
     SELECT i.indrelid::regclass, 'zbtree',
-           format('%s of %s updates moved the row, %s of them within its page, as changes of indexed columns do; ',
-                  i.moved, i.updates, i.moved - i.newpage)
-           || CASE WHEN z.index IS NULL THEN format('%s may be zbtree: useful if its columns are those that change', i.index)
-                   ELSE format('%s can take the place of %s', z.index, i.index) END,
-           CASE WHEN z.index IS NULL THEN i.create_it || i.columns ELSE 'DROP INDEX CONCURRENTLY ' || i.index END
+           format('%s of %s updates moved the row, %s of them within its page, as changes of indexed columns do; '
+                  '%s may be zbtree: useful if its columns are those that change',
+                  i.moved, i.updates, i.moved - i.newpage, i.index),
+           format('CALL zundo.set_index_method(%L, ''zbtree'')', i.index)
     FROM i
-         LEFT JOIN LATERAL (SELECT z.index FROM i z
-                            WHERE z.indrelid = i.indrelid AND z.method = 'zbtree' AND z.indisvalid
-                              AND z.indisunique = i.indisunique AND z.columns = i.columns LIMIT 1) z ON true
     WHERE i.method = 'btree' AND i.indisvalid
       AND i.updates >= 1000 AND i.moved - i.newpage > i.updates / 10
       -- those that zbtree can replace, and keeps in place then
       AND (NOT i.indisunique OR current_setting('server_version_num')::int >= 180000)
-      AND i.indexprs IS NULL AND i.indpred IS NULL AND NOT i.indisreplident AND NOT i.indisclustered
-      AND NOT i.relispartition
+      AND i.indexprs IS NULL AND i.indpred IS NULL AND NOT i.relispartition
       AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conindid = i.indexrelid)
       AND NOT EXISTS (SELECT FROM unnest(i.indclass::oid[]) k(oid) JOIN pg_opclass b ON b.oid = k.oid
                       WHERE NOT EXISTS (SELECT FROM pg_opclass o JOIN pg_am m ON m.oid = o.opcmethod
