@@ -40,6 +40,7 @@
 #include "rollback/zrollback.h"
 #include "scan/zscan.h"
 #include "storage/ipc.h"
+#include "tcop/pquery.h"
 #include "tcop/utility.h"
 #include "undo/undo.h"
 #include "undo/undo_request.h"
@@ -152,7 +153,11 @@ create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input
 static void
 executor_start(QueryDesc *query, int eflags)
 {
-	if (zlevel_current()->outer == NULL)
+	/*
+	 * not at the deferred triggers of the last one, which run without a
+	 * portal
+	 */
+	if (zlevel_current()->outer == NULL && ActivePortal != NULL)
 		zcount_statement_begins();
 	if (previous.executor_start)
 		previous.executor_start(query, eflags);

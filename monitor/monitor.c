@@ -296,7 +296,7 @@ Datum
 zundo_stat_history(PG_FUNCTION_ARGS)
 {
 	static const char *const kinds[] = {NULL, "prepared transaction", "replication slot",
-	"backend"};
+	"backend", "rollback", "row locks", "damaged undo log"};
 	bool		all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
 	ZuSample   *samples;
 	int			n;

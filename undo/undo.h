@@ -737,13 +737,16 @@ extern uint64 zu_purge(void);
  */
 extern char *zu_describe_pin(ZXid *xid);
 
-/* What zu_describe_pin describes. */
+/* What zu_describe_pin describes, or a hold (ZuHoldKind) that keeps more. */
 typedef enum ZuKeeperKind
 {
 	ZU_KEEPER_NONE,
 	ZU_KEEPER_PREPARED,
 	ZU_KEEPER_SLOT,
-	ZU_KEEPER_PROCESS
+	ZU_KEEPER_PROCESS,
+	ZU_KEEPER_ROLLBACK,			/* has failed */
+	ZU_KEEPER_LOCKS,
+	ZU_KEEPER_DAMAGE
 } ZuKeeperKind;
 
 typedef struct ZuKeeper
@@ -756,7 +759,10 @@ typedef struct ZuKeeper
 	int64		query;			/* id of its query, 0 = unknown */
 } ZuKeeper;
 
-/* zu_find_keeper: fills *keeper. In a transaction, no lock held. */
+/*
+ * zu_find_keeper: fills *keeper. In a transaction, no lock held; the database
+ * is attached.
+ */
 extern void zu_find_keeper(ZuKeeper *keeper);
 
 /*

@@ -652,16 +652,27 @@ zu_describe_pin(ZXid *xid)
 					zu_name_pin(&pin), role, application_of(pin.pid));
 }
 
-/* zu_find_keeper: See undo.h. */
+/*
+ * zu_find_keeper: See undo.h. A rollback that waits for a lock is left out: the
+ * pin is the process that has the lock.
+ */
 void
 zu_find_keeper(ZuKeeper *keeper)
 {
+	static const ZuKeeperKind of_hold[] = {ZU_KEEPER_ROLLBACK, ZU_KEEPER_LOCKS, ZU_KEEPER_DAMAGE};
 	static const ZuKeeperKind kinds[] = {ZU_KEEPER_NONE, ZU_KEEPER_PREPARED, ZU_KEEPER_SLOT};
+	ZuHold		holds[ZU_MAX_HOLDS];
 	TransactionId own;
 	ZuPin		pin = zu_find_pin(&own);
 	const PgBackendStatus *activity;
 
 	memset(keeper, 0, sizeof(*keeper));
+	if (zu_holds(holds) > 0 && holds[0].xid <= pg_atomic_read_u64(&zu_my.entry->oldest) &&
+		(holds[0].kind != ZU_HOLD_ROLLBACK || holds[0].failed))
+	{
+		keeper->kind = of_hold[holds[0].kind];
+		return;
+	}
 	keeper->kind = pin.kind < lengthof(kinds) ? kinds[pin.kind] : ZU_KEEPER_PROCESS;
 	if (keeper->kind != ZU_KEEPER_PROCESS)
 		return;
