@@ -508,7 +508,7 @@ extern int	zheld_mode(Relation rel, BlockNumber block, OffsetNumber off, ZHeader
 extern void zheld_note(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header,
 					   LockTupleMode mode, bool by_tag);
 
-/* A LOCK record of our transaction on a page. */
+/* A LOCK record of our transaction, or of an earlier one, on a page. */
 typedef struct ZHeldRecord
 {
 	uint64		epoch;
@@ -529,7 +529,8 @@ typedef struct ZHeldRecord
  * an inline slot of block.
  *
  * zheld_record: returns the record that is remembered for block, or NULL. It
- * may be in no chain any more.
+ * is our (sub)transaction's, and the head of its chain, only if the caller
+ * finds so.
  *
  * zheld_open_mode: returns the mode of the open record in the chain of slotno
  * by which our transaction holds all rows of block that have this lock tag

@@ -33,7 +33,8 @@
  *			mode is the strongest one that the transaction holds on the row if
  *			the row's hint is not stronger. Further rows are locked by the tag
  *			only while the record is the head of its chain (TAG-2), which its
- *			pointer shows at any time: no other record will ever have it.
+ *			pointer shows at any time: no other record of the same
+ *			(sub)transaction will ever have it.
  *		(d) If our transaction is known to hold a row FOR UPDATE, no other
  *			holds a lock on it, and no slot is searched.
  */
