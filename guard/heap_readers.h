@@ -84,7 +84,7 @@ extern char *zaccess_method_name(Oid reloid);
 /*
  * zindex_method_check: raises an error if the command would make a zbtree index
  * the index of a constraint, change the parameter access_method of one, or the
- * type of a column of one that belongs to a constraint.
+ * type of a column of one that belongs to a constraint and stays.
  *
  * zindex_method_choose: returns pstmt, or a copy of it in which indexes with
  * the parameter access_method = zbtree are zbtree; where they cannot be, the

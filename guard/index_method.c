@@ -25,7 +25,10 @@
 #include "access/relation.h"
 #include "access/tableam.h"
 #include "catalog/dependency.h"
+#include "catalog/index.h"
 #include "catalog/namespace.h"
+#include "catalog/partition.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "commands/defrem.h"
@@ -37,6 +40,7 @@
 #include "nodes/parsenodes.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "zbtree/zbtree.h"
 
 static const char parameter[] = "access_method";
 
@@ -94,13 +98,38 @@ check_options(Oid reloid, List *options)
 }
 
 /*
+ * Returns whether the ALTER TABLE of the table also drops the constraint of the
+ * index, or the one of which this is a partition's.
+ */
+static bool
+drops_constraint(Oid reloid, List *cmds, Oid index)
+{
+	char	   *name;
+	ListCell   *lc;
+
+	if (get_rel_relispartition(index))
+		index = llast_oid(get_partition_ancestors(index));
+	if (IndexGetRelation(index, true) != reloid)
+		return false;
+	name = get_constraint_name(get_index_constraint(index));
+	foreach(lc, cmds)
+	{
+		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
+
+		if (cmd->subtype == AT_DropConstraint && name != NULL && strcmp(cmd->name, name) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
  * Raises ERRCODE_FEATURE_NOT_SUPPORTED if the column of the table, or of one
- * that inherits it, is in the zbtree index of a constraint. The server would
- * make the index again from its definition, as btree's, and btree does not
- * have the parameter.
+ * that inherits it, is in the zbtree index of a constraint that the commands do
+ * not drop. The server would make the index again from its definition, as
+ * btree's, and btree does not have the parameter.
  */
 static void
-check_type(Oid reloid, const char *column)
+check_type(Oid reloid, List *cmds, const char *column)
 {
 	ListCell   *lc;
 
@@ -123,7 +152,7 @@ check_type(Oid reloid, const char *column)
 				has_method(form->indexrelid, "zbtree") ?
 				get_index_constraint(form->indexrelid) : InvalidOid;
 
-				if (OidIsValid(constraint))
+				if (OidIsValid(constraint) && !drops_constraint(reloid, cmds, form->indexrelid))
 					ereport(ERROR,
 							(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 							 errmsg("cannot alter column \"%s\" of the zbtree index of "
@@ -159,54 +188,97 @@ zindex_method_check(Node *command)
 		else if (cmd->subtype == AT_SetRelOptions || cmd->subtype == AT_ResetRelOptions)
 			check_options(reloid, (List *) cmd->def);
 		else if (cmd->subtype == AT_AlterColumnType || zc_sets_expression(cmd))
-			check_type(reloid, cmd->name);
+			check_type(reloid, stmt->cmds, cmd->name);
 	}
 }
 
 /* ---- choice ---- */
 
 /*
+ * Returns whether the partitioned table has partitions with indexes of their
+ * own; if so, sets *zheap to whether all of them are zheap tables.
+ */
+static bool
+has_leaves(Oid reloid, bool *zheap)
+{
+	bool		found = false;
+	ListCell   *lc;
+
+	*zheap = true;
+	foreach(lc, find_all_inheritors(reloid, NoLock, NULL))
+	{
+		Oid			child = lfirst_oid(lc);
+		char		kind = get_rel_relkind(child);
+
+		if (kind == RELKIND_PARTITIONED_TABLE || kind == RELKIND_FOREIGN_TABLE)
+			continue;
+		found = true;
+		*zheap &= has_method(child, "zheap");
+	}
+	return found;
+}
+
+/*
  * Returns whether the relation is a zheap table, or a partitioned table that
- * may have zbtree indexes: all its partitions are zheap tables, and new ones
- * can be.
+ * may have zbtree indexes: all its partitions are zheap tables. One without
+ * partitions is what its nearest ancestor with partitions is; if there is none,
+ * the access method of the topmost table, if it has one, decides.
+ *
+ * So the answers for all tables of a tree whose index is zbtree agree. A dump
+ * adds a constraint to each of them by a command of its own, and then attaches
+ * the indexes to each other, which must have the same access method.
  */
 static bool
 has_zheap(Oid reloid)
 {
-	char	   *am = zaccess_method_name(reloid);
+	char	   *am;
+	List	   *tables;
 	ListCell   *lc;
+	bool		zheap;
 
 	if (get_rel_relkind(reloid) != RELKIND_PARTITIONED_TABLE)
-		return am != NULL && strcmp(am, "zheap") == 0;
-	if (am != NULL && strcmp(am, "zheap") != 0)
-		return false;
-	foreach(lc, find_all_inheritors(reloid, NoLock, NULL))
+		return has_method(reloid, "zheap");
+	tables = lcons_oid(reloid, get_partition_ancestors(reloid));
+	foreach(lc, tables)
 	{
-		Oid			child = lfirst_oid(lc);
-
-		if (get_rel_relkind(child) != RELKIND_PARTITIONED_TABLE && !has_method(child, "zheap"))
-			return false;
+		if (has_leaves(lfirst_oid(lc), &zheap))
+			return zheap;
 	}
-	return true;
+	am = zaccess_method_name(llast_oid(tables));
+	return am == NULL || strcmp(am, "zheap") == 0;
 }
 
 /*
- * Returns whether zbtree has the operator class for the column, an IndexElem or
- * a String. That of an expression, or of a column that the command adds, is
- * known only when the command has been analysed, and taken for granted here.
+ * Returns whether the operator class that the server will take for the column,
+ * an IndexElem or a String, is zbtree's counterpart of the one of btree. If
+ * that is missing, the server may take the class of a type to which the
+ * column's is binary coercible, by which other values are equal. The class of
+ * an expression, or of a column that the command adds, is known only when the
+ * command has been analysed, and taken for granted here.
  */
 static bool
 has_class(Oid reloid, Node *column, Oid zbtree)
 {
 	IndexElem  *element = IsA(column, IndexElem) ? (IndexElem *) column : NULL;
 	char	   *name = element ? element->name : strVal(column);
-	AttrNumber	attnum;
+	AttrNumber	attnum = name ? get_attnum(reloid, name) : InvalidAttrNumber;
+	Oid			class;
+	Oid			btree;
 
 	if (element && element->opclass != NIL)
-		return OidIsValid(get_opclass_oid(zbtree, element->opclass, true));
-	attnum = name ? get_attnum(reloid, name) : InvalidAttrNumber;
-	return attnum == InvalidAttrNumber ||
-		OidIsValid(GetDefaultOpClass(get_atttype(reloid, attnum), zbtree));
+	{
+		class = get_opclass_oid(zbtree, element->opclass, true);
+		btree = get_opclass_oid(BTREE_AM_OID, element->opclass, true);
+	}
+	else if (attnum != InvalidAttrNumber)
+	{
+		class = GetDefaultOpClass(get_atttype(reloid, attnum), zbtree);
+		btree = GetDefaultOpClass(get_atttype(reloid, attnum), BTREE_AM_OID);
+	}
+	else
+		return true;
+	return OidIsValid(class) &&
+		(!OidIsValid(btree) || zbtree_class_for(btree, zbtree, true) == class);
 }
 
 /*
@@ -297,8 +369,29 @@ choose_for_constraint(Oid reloid, Constraint *constraint, bool deferrable)
 }
 
 /*
- * Does so for all constraints that ALTER TABLE adds. The server executes what
- * it makes of them without calling the hook.
+ * Returns whether the constraint of a new column at this place of the list is
+ * deferrable: what stands between it and the next constraint says so.
+ */
+static bool
+is_deferrable(List *constraints, ListCell *place)
+{
+	ListCell   *lc;
+
+	for_each_cell(lc, constraints, lnext(constraints, place))
+	{
+		ConstrType	type = lfirst_node(Constraint, lc)->contype;
+
+		if (type == CONSTR_ATTR_DEFERRABLE || type == CONSTR_ATTR_DEFERRED)
+			return true;
+		if (type < CONSTR_ATTR_DEFERRABLE)
+			break;
+	}
+	return false;
+}
+
+/*
+ * Sets the access methods for all constraints that ALTER TABLE adds. The server
+ * executes what it makes of them without calling the hook.
  */
 static void
 choose_for_table(Oid reloid, AlterTableStmt *stmt)
@@ -309,7 +402,6 @@ choose_for_table(Oid reloid, AlterTableStmt *stmt)
 	{
 		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
 		List	   *constraints;
-		bool		deferrable = false;
 		ListCell   *l;
 
 		if (cmd->def == NULL)
@@ -319,9 +411,8 @@ choose_for_table(Oid reloid, AlterTableStmt *stmt)
 								  ((Constraint *) cmd->def)->deferrable);
 		constraints = IsA(cmd->def, ColumnDef) ? ((ColumnDef *) cmd->def)->constraints : NIL;
 		foreach(l, constraints)
-			deferrable |= lfirst_node(Constraint, l)->contype == CONSTR_ATTR_DEFERRABLE;
-		foreach(l, constraints)
-			choose_for_constraint(reloid, lfirst_node(Constraint, l), deferrable);
+			choose_for_constraint(reloid, lfirst_node(Constraint, l),
+								  is_deferrable(constraints, l));
 	}
 }
 

@@ -111,6 +111,8 @@ SELECT * FROM zundo.page_items('b_pkey', 0);
 SELECT * FROM zundo.page_slots('pg_class', 0);
 SELECT * FROM zundo.check('pg_class');
 SELECT * FROM zundo.undo_records(NULL, -1);
+CALL zundo.set_index_method(NULL, 'btree');
+CALL zundo.set_index_method('b_pkey', NULL);
 BEGIN;
 INSERT INTO b VALUES (2, 'two');
 SELECT zundo.discard();

@@ -64,6 +64,8 @@ ALTER TABLE h ADD a int UNIQUE WITH (access_method = zbtree);
 CREATE TABLE h_like (LIKE z INCLUDING INDEXES) USING heap;
 CREATE TABLE d (id int PRIMARY KEY WITH (access_method = zbtree) DEFERRABLE) USING zheap;
 ALTER TABLE d ADD a int UNIQUE WITH (access_method = zbtree) DEFERRABLE, ADD UNIQUE (id, a) WITH (access_method = zbtree) DEFERRABLE;
+ALTER TABLE d ADD b int UNIQUE WITH (access_method = zbtree) INITIALLY DEFERRED;
+ALTER TABLE d ADD c int UNIQUE WITH (access_method = zbtree) REFERENCES z DEFERRABLE, ADD e int REFERENCES z INITIALLY DEFERRED UNIQUE WITH (access_method = zbtree) NOT DEFERRABLE;
 CREATE OPERATOR CLASS other_ops FOR TYPE int USING btree AS OPERATOR 1 <, OPERATOR 3 =, OPERATOR 5 >, FUNCTION 1 btint4cmp(int, int);
 CREATE UNIQUE INDEX d_class ON d (a other_ops) WITH (access_method = zbtree);
 \set VERBOSITY terse
@@ -87,6 +89,8 @@ CREATE TABLE p4 (id int NOT NULL, v int);
 ALTER TABLE p ATTACH PARTITION p4 FOR VALUES FROM (30) TO (40);
 CREATE TABLE p5 PARTITION OF p FOR VALUES FROM (40) TO (50) USING heap;
 SELECT * FROM methods WHERE relname ~ '^p';
+CREATE TABLE p6 (id int PRIMARY KEY, v int);
+ALTER TABLE p ATTACH PARTITION p6 FOR VALUES FROM (50) TO (60);
 INSERT INTO p SELECT g FROM generate_series(0, 39) g;
 UPDATE p SET id = 0 WHERE id = 39;
 DELETE FROM p WHERE id IN (9, 19);
@@ -100,3 +104,9 @@ SELECT * FROM methods WHERE relname ~ '^q';
 -- back to btree, without the parameter
 CALL zundo.set_index_method('z_a_key', 'btree');
 SELECT * FROM methods WHERE relname = 'z_a_key';
+-- a constraint that the same command drops does not hinder another type
+CREATE TABLE s (a int, b int, CONSTRAINT s_u UNIQUE (a, b) WITH (access_method = zbtree)) PARTITION BY LIST (a);
+CREATE TABLE s1 PARTITION OF s FOR VALUES IN (1);
+ALTER TABLE s DROP CONSTRAINT IF EXISTS s_v, ALTER b TYPE bigint;
+ALTER TABLE s DROP CONSTRAINT s_u, ALTER b TYPE bigint, ADD CONSTRAINT s_u UNIQUE (a, b) WITH (access_method = zbtree);
+SELECT * FROM methods WHERE relname ~ '^s';

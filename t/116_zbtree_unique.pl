@@ -136,6 +136,22 @@ for my $t (
 	my ($rc, $out, $err) = $node->psql('postgres', $t->[0]);
 	like($err, qr/cannot use access method "zbtree".*is not a zheap table/s, "$t->[1] is refused");
 }
+# a type that is binary coercible to another one: its own class, or none
+SKIP:
+{
+	skip 'the server lacks citext of contrib', 6 if !server_has('citext');
+	sql('CREATE EXTENSION citext; CREATE TABLE ci (a citext, b citext) USING zheap');
+	for ('CREATE UNIQUE INDEX ON ci USING zbtree (a)', 'CREATE UNIQUE INDEX ON ci USING zbtree ((lower(a::text)::citext))', 'ALTER TABLE ci ADD c citext UNIQUE WITH (access_method = zbtree)')
+	{
+		like(($node->psql('postgres', $_))[2], qr/operator class "citext_ops" does not exist for access method "zbtree"\nHINT:  Create the class with zundo.mirror_opclass\(\)/, $_);
+	}
+	like(($node->psql('postgres', 'ALTER TABLE ci ADD UNIQUE (a) WITH (access_method = zbtree)'))[2], qr/will use access method "btree".*does not have an operator class of a column/s, 'a constraint gets a btree index');
+	sql(q{SELECT zundo.mirror_opclass('citext_ops'); ALTER TABLE ci ADD UNIQUE (b) WITH (access_method = zbtree); CREATE UNIQUE INDEX ON ci USING zbtree (a text_ops)});
+	is(sql(q{SELECT amname FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE relname = 'ci_b_key'}), 'zbtree', 'and with the class of the type zbtree');
+	sql(q{INSERT INTO ci VALUES ('a', 'b')});
+	like(($node->psql('postgres', q{INSERT INTO ci VALUES ('c', 'B')}))[2], qr/violates unique constraint "ci_b_key"/, 'which compares as the type does');
+	sql('DROP EXTENSION citext CASCADE');
+}
 sql(q{DROP TABLE r, r2; CREATE TABLE r (k int) PARTITION BY RANGE (k); CREATE UNIQUE INDEX r_k ON r USING zbtree (k); CREATE TABLE r2 (k int) USING zheap; CREATE UNIQUE INDEX r2_b ON r2 (k); INSERT INTO r2 VALUES (10);
 	ALTER TABLE r ATTACH PARTITION r2 FOR VALUES FROM (9) TO (19)});
 is(sql(q{SELECT c.relname, amname FROM pg_index i JOIN pg_class c ON c.oid = indexrelid JOIN pg_am a ON a.oid = c.relam WHERE indrelid = 'r2'::regclass ORDER BY 1}), "r2_b|btree\nr2_k_idx|zbtree", 'a partition gets the index beside its own');

@@ -45,6 +45,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
+#include "zbtree/zbtree.h"
 #include "zbtree/zbtree_internal.h"
 
 /* What a call works on. */
@@ -114,7 +115,6 @@ check(const MethodChange *c, Relation table, Relation index)
 {
 	bool		to_zbtree = c->method != BTREE_AM_OID;
 	const char *name = RelationGetRelationName(index);
-	Oid			constraint = get_index_constraint(c->index);
 
 	if (index->rd_rel->relkind != RELKIND_INDEX || index->rd_rel->relispartition)
 		ereport(ERROR,
@@ -146,12 +146,11 @@ check(const MethodChange *c, Relation table, Relation index)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("access method \"%s\" does not support unique indexes", "zbtree")));
-	if (to_zbtree && OidIsValid(constraint))
+	if (to_zbtree && !index->rd_index->indimmediate)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("index \"%s\" of constraint \"%s\" cannot use access method \"zbtree\"",
-						name, get_constraint_name(constraint)),
-				 errdetail("A dump would not tell its access method.")));
+				 errmsg("index \"%s\" cannot use access method \"zbtree\"", name),
+				 errdetail("Its constraint is deferrable.")));
 }
 
 /*
@@ -219,33 +218,6 @@ classes_of(HeapTuple index)
 }
 
 /*
- * Returns the operator class of the access method that has the name, schema and
- * type of this one. Raises an error if there is none.
- */
-static Oid
-class_for(Oid class, Oid method)
-{
-	HeapTuple	tuple = SearchSysCache1(CLAOID, ObjectIdGetDatum(class));
-	Form_pg_opclass form;
-	Oid			result;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for operator class %u", class);
-	form = (Form_pg_opclass) GETSTRUCT(tuple);
-	result = GetSysCacheOid3(CLAAMNAMENSP, Anum_pg_opclass_oid, ObjectIdGetDatum(method),
-							 NameGetDatum(&form->opcname), ObjectIdGetDatum(form->opcnamespace));
-	if (!OidIsValid(result) || get_opclass_input_type(result) != form->opcintype)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("operator class \"%s\" does not exist for access method \"%s\"",
-						NameStr(form->opcname), get_am_name(method)),
-				 method == BTREE_AM_OID ? 0 :
-				 errhint("Create the class with zundo.mirror_opclass().")));
-	ReleaseSysCache(tuple);
-	return result;
-}
-
-/*
  * Returns the expressions or the predicate of the index as they are stored:
  * those in an IndexInfo have been simplified.
  */
@@ -264,13 +236,15 @@ stored_trees(HeapTuple index, AttrNumber column)
 
 /*
  * Returns the storage parameters of the index, valid for the access method:
- * btree does not have access_method.
+ * btree does not have access_method, and zbtree must have it for the index of a
+ * constraint.
  */
 static Datum
 storage_parameters(Oid index, Oid method)
 {
 	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(index));
 	bool		null;
+	bool		reset = method == BTREE_AM_OID;
 	Datum		value;
 
 	if (!HeapTupleIsValid(tuple))
@@ -278,9 +252,13 @@ storage_parameters(Oid index, Oid method)
 	value = SysCacheGetAttr(RELOID, tuple, Anum_pg_class_reloptions, &null);
 	value = null ? (Datum) 0 : PointerGetDatum(PG_DETOAST_DATUM_COPY(value));
 	ReleaseSysCache(tuple);
-	if (method == BTREE_AM_OID)
-		value = transformRelOptions(value, list_make1(makeDefElem("access_method", NULL, -1)),
-									NULL, NULL, false, true);
+	if (reset || OidIsValid(get_index_constraint(index)))
+	{
+		Node	   *zbtree = reset ? NULL : (Node *) makeString(pstrdup("zbtree"));
+
+		value = transformRelOptions(value, list_make1(makeDefElem("access_method", zbtree, -1)),
+									NULL, NULL, false, reset);
+	}
 	(void) index_reloptions(GetIndexAmRoutineByAmId(method, false)->amoptions, value, true);
 	return value;
 }
@@ -341,7 +319,7 @@ create_twin(MethodChange *c)
 	info->ii_Concurrent = true;
 	classes = classes_of(tuple);
 	for (int i = 0; i < classes->dim1; i++)
-		classes->values[i] = class_for(classes->values[i], c->method);
+		classes->values[i] = zbtree_class_for(classes->values[i], c->method, false);
 	for (int i = 0; i < info->ii_NumIndexAttrs; i++)
 	{
 		columns = lappend(columns, NameStr(TupleDescAttr(RelationGetDescr(index), i)->attname));
@@ -494,9 +472,19 @@ drop_leftover(MethodChange *c)
 Datum
 zundo_set_index_method(PG_FUNCTION_ARGS)
 {
-	MethodChange c = {.index = PG_GETARG_OID(0)};
-	const char *method = NameStr(*PG_GETARG_NAME(1));
+	MethodChange c = {0};
+	const char *method;
 
+	/* a procedure cannot be STRICT */
+	for (int i = 0; i < 2; i++)
+	{
+		if (PG_ARGISNULL(i))
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("argument \"%s\" must not be null", i == 0 ? "index" : "method")));
+	}
+	c.index = PG_GETARG_OID(0);
+	method = NameStr(*PG_GETARG_NAME(1));
 	zundo_require_preload();
 	if (fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) ||
 		castNode(CallContext, fcinfo->context)->atomic || IsSubTransaction())

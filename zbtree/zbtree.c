@@ -12,6 +12,7 @@
 #include "catalog/dependency.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_opclass.h"
+#include "commands/defrem.h"
 #include "common/compat_nbtree.h"
 #include "common/zundo.h"
 #include "fmgr.h"
@@ -25,6 +26,7 @@
 #include "utils/syscache.h"
 #include "zbtree/predicate.h"
 #include "zbtree/unique.h"
+#include "zbtree/zbtree.h"
 #include "zbtree/zbtree_internal.h"
 
 PG_FUNCTION_INFO_V1(zbtree_handler);
@@ -41,8 +43,34 @@ zbtree_check_table(Relation table, Relation index)
 			 errmsg("index \"%s\" cannot use access method \"zbtree\"",
 					RelationGetRelationName(index)),
 			 errdetail("Table \"%s\" is not a zheap table.", RelationGetRelationName(table)),
-			 errhint("Use access method \"btree\". If the table's access method is to be "
-					 "changed, drop the index first.")));
+			 errhint("Use access method \"btree\". Before a change of the table's access method, "
+					 "make the index btree with zundo.set_index_method(), or drop it.")));
+}
+
+/* zbtree_class_for: See zbtree.h. */
+Oid
+zbtree_class_for(Oid class, Oid method, bool missing_ok)
+{
+	HeapTuple	tuple = SearchSysCache1(CLAOID, ObjectIdGetDatum(class));
+	Form_pg_opclass form;
+	Oid			result;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for operator class %u", class);
+	form = (Form_pg_opclass) GETSTRUCT(tuple);
+	result = GetSysCacheOid3(CLAAMNAMENSP, Anum_pg_opclass_oid, ObjectIdGetDatum(method),
+							 NameGetDatum(&form->opcname), ObjectIdGetDatum(form->opcnamespace));
+	if (OidIsValid(result) && get_opclass_input_type(result) != form->opcintype)
+		result = InvalidOid;
+	if (!OidIsValid(result) && !missing_ok)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("operator class \"%s\" does not exist for access method \"%s\"",
+						NameStr(form->opcname), get_am_name(method)),
+				 method == BTREE_AM_OID ? 0 :
+				 errhint("Create the class with zundo.mirror_opclass().")));
+	ReleaseSysCache(tuple);
+	return result;
 }
 
 /* Returns the name of the operator class of key column i (from 0 on). */
@@ -108,10 +136,32 @@ check_equalimage(Relation index)
 	}
 }
 
+/*
+ * Raises ERRCODE_UNDEFINED_OBJECT if the index is unique and has zbtree's
+ * default class for a column, but zbtree lacks the default class of btree. For
+ * a type that is binary coercible to another one the server takes that one's
+ * class, by which other values are equal.
+ */
+static void
+check_defaults(Relation index)
+{
+	for (int i = 0; index->rd_index->indisunique &&
+		 i < IndexRelationGetNumberOfKeyAttributes(index); i++)
+	{
+		Oid			type = TupleDescAttr(RelationGetDescr(index), i)->atttypid;
+		Oid			class = get_index_column_opclass(RelationGetRelid(index), i + 1);
+		Oid			btree = GetDefaultOpClass(type, BTREE_AM_OID);
+
+		if (OidIsValid(btree) && class == GetDefaultOpClass(type, index->rd_rel->relam))
+			(void) zbtree_class_for(btree, index->rd_rel->relam, false);
+	}
+}
+
 /* zbtree_check_classes: See zbtree_internal.h. */
 void
 zbtree_check_classes(Relation index)
 {
+	check_defaults(index);
 	check_collations(index);
 	check_equalimage(index);
 }
@@ -155,21 +205,27 @@ parameters(Datum options, bool validate)
 
 /*
  * Raises ERRCODE_FEATURE_NOT_SUPPORTED if the index belongs to a primary key or
- * a unique constraint and lacks the parameter access_method: a dump would make
- * it btree.
+ * a unique constraint and lacks the parameter access_method, so that a dump
+ * would make it btree, or if this constraint is deferrable.
  */
 static void
 check_parameter(Relation index)
 {
 	const ZBtreeParameters *set = (ZBtreeParameters *) index->rd_options;
 
-	if (!index->rd_index->indisunique || (set != NULL && set->method != 0) ||
+	if (!index->rd_index->indisunique ||
 		!OidIsValid(get_index_constraint(RelationGetRelid(index))))
 		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("zbtree index \"%s\" of a constraint must have the storage parameter "
-					"\"access_method\"", RelationGetRelationName(index))));
+	if (set == NULL || set->method == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("zbtree index \"%s\" of a constraint must have the storage parameter "
+						"\"access_method\"", RelationGetRelationName(index))));
+	if (!index->rd_index->indimmediate)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("zbtree index \"%s\" cannot belong to a deferrable constraint",
+						RelationGetRelationName(index))));
 }
 
 /*

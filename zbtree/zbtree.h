@@ -43,6 +43,13 @@ typedef struct ZExpectingFetch
 } ZExpectingFetch;
 
 /*
+ * zbtree_class_for: returns the operator class of the access method, btree or
+ * zbtree, that has the name, schema and type of this one. If there is none,
+ * returns InvalidOid if missing_ok, else raises ERRCODE_UNDEFINED_OBJECT.
+ */
+extern Oid	zbtree_class_for(Oid class, Oid method, bool missing_ok);
+
+/*
  * zbtree_counts: returns whether this entry of the index belongs to the row
  * version in slot: the version has its key, and satisfies the predicate of a
  * partial index (ZBTREE-4, ZBTREE-16). Calls comparison functions. May read

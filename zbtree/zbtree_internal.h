@@ -33,7 +33,8 @@ extern int64 zbtree_getbitmap(IndexScanDesc scan, TIDBitmap *tbm);
 /*
  * zbtree_check_table, zbtree_check_classes: raise ERRCODE_FEATURE_NOT_SUPPORTED
  * if the table is not a zheap table, and if an operator class of the index
- * cannot be used.
+ * cannot be used; the latter raises ERRCODE_UNDEFINED_OBJECT if the index is
+ * unique and zbtree lacks the default class of btree.
  */
 extern void zbtree_check_table(Relation table, Relation index);
 extern void zbtree_check_classes(Relation index);
