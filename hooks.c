@@ -308,6 +308,7 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 	zaccess_method_check(command->utilityStmt);
 	zindex_method_check(command->utilityStmt);
 	zu_ddl_check(command->utilityStmt);
+	zconvert_check_command(command->utilityStmt);
 	zconvert_check_copy(command->utilityStmt);
 
 	pstmt = statement_for(command, context == PROCESS_UTILITY_TOPLEVEL);

@@ -559,11 +559,16 @@ CREATE PROCEDURE zundo.convert_cleanup(rel pg_catalog.regclass, lock_wait int DE
 COMMENT ON PROCEDURE zundo.convert_cleanup(pg_catalog.regclass, int) IS
     'drop what an attempt to convert the table has left; for the owner';
 
+CREATE FUNCTION zundo.size_unless_locked(rel pg_catalog.oid) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'zundo_size_unless_locked' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION zundo.size_unless_locked(pg_catalog.oid) IS
+    'pg_table_size, or null rather than waiting for a lock; for zundo.conversions';
+
 CREATE VIEW zundo.conversions AS
     SELECT t.oid::pg_catalog.regclass AS relation, am.amname AS am, l.pid,
            CASE WHEN g.oid IS NULL THEN 'dropping' WHEN x.n OPERATOR(pg_catalog.=) 0::bigint THEN 'copying' ELSE 'indexing' END AS phase,
-           pg_catalog.pg_table_size(t.oid) AS table_bytes, pg_catalog.pg_table_size(c.oid) AS copy_bytes,
-           pg_catalog.pg_table_size(lg.oid) AS log_bytes, x.n AS indexes,
+           zundo.size_unless_locked(t.oid) AS table_bytes, zundo.size_unless_locked(c.oid) AS copy_bytes,
+           zundo.size_unless_locked(lg.oid) AS log_bytes, x.n AS indexes,
            pg_catalog.pg_blocking_pids(l.pid) AS blocked_by
     FROM pg_catalog.pg_class c
          JOIN pg_catalog.pg_class t ON c.relname OPERATOR(pg_catalog.=) pg_catalog.concat('copy_', t.oid)::pg_catalog.name
@@ -588,7 +593,7 @@ COMMENT ON COLUMN zundo.conversions.relation IS 'table';
 COMMENT ON COLUMN zundo.conversions.am IS 'access method of the copy';
 COMMENT ON COLUMN zundo.conversions.pid IS 'process that converts the table; null: call zundo.convert_cleanup';
 COMMENT ON COLUMN zundo.conversions.phase IS 'copying, indexing, or dropping the old file';
-COMMENT ON COLUMN zundo.conversions.table_bytes IS 'bytes of the table, without indexes';
+COMMENT ON COLUMN zundo.conversions.table_bytes IS 'bytes of the table, without indexes; null while somebody holds it exclusively, or waits for that';
 COMMENT ON COLUMN zundo.conversions.copy_bytes IS 'bytes of the copy, without indexes: how far it is';
 COMMENT ON COLUMN zundo.conversions.log_bytes IS 'bytes of the keys that have been noted, also of those that have been dealt with';
 COMMENT ON COLUMN zundo.conversions.indexes IS 'indexes of the copy';

@@ -561,6 +561,17 @@ convert(ZConversion *c)
 
 /* ---- the procedures ---- */
 
+/* Raises an error if an argument is null: procedures cannot be STRICT. */
+static void
+require_arguments(FunctionCallInfo fcinfo, const char *name)
+{
+	for (int i = 0; i < PG_NARGS(); i++)
+		if (PG_ARGISNULL(i))
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("argument %d of %s must not be null", i + 1, name)));
+}
+
 /* Raises an error unless the procedure can commit. */
 static void
 require_no_transaction(FunctionCallInfo fcinfo, const char *name)
@@ -592,6 +603,7 @@ zundo_convert(PG_FUNCTION_ARGS)
 {
 	ZConversion c = {.table = PG_GETARG_OID(0)};
 
+	require_arguments(fcinfo, "zundo.convert");
 	c.lock_wait = PG_GETARG_INT32(2);
 	c.step = PG_GETARG_INT32(3);
 	c.pause = PG_GETARG_INT32(4);
@@ -611,6 +623,14 @@ zundo_convert(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/* Locks the table and its copy, if it has one, exclusively. */
+static void
+lock_both(Oid table, Oid copy, int lock_wait)
+{
+	for (int n = 1; !zconvert_try_lock(table, copy, AccessExclusiveLock, lock_wait); n++)
+		zconvert_sleep_before_retry(n);
+}
+
 /*
  * zundo.convert_cleanup(rel, lock_wait): drops what an attempt has left that
  * no session works on.
@@ -625,6 +645,7 @@ zundo_convert_cleanup(PG_FUNCTION_ARGS)
 	TransactionId xmin;
 	LOCKTAG		tag;
 
+	require_arguments(fcinfo, "zundo.convert_cleanup");
 	require_no_transaction(fcinfo, "zundo.convert_cleanup");
 	if (lock_wait < 1 || lock_wait >= DeadlockTimeout)
 		ereport(ERROR,
@@ -640,10 +661,11 @@ zundo_convert_cleanup(PG_FUNCTION_ARGS)
 				 errmsg("table \"%s\" is being converted by another session",
 						get_rel_name(table)),
 				 errhint("See zundo.conversions.")));
-	if (OidIsValid(copy))
-		zconvert_lock(copy, AccessExclusiveLock, lock_wait);
+	/* both or none: DROP TABLE has the table's when it waits for the copy's */
 	if (OidIsValid(zconvert_find_trigger(table, &fires, &xmin)))
-		zconvert_lock(table, AccessExclusiveLock, lock_wait);
+		lock_both(table, copy, lock_wait);
+	else if (OidIsValid(copy))
+		zconvert_lock(copy, AccessExclusiveLock, lock_wait);
 	drop_trigger(table);
 	drop(made_by_attempt("copy", table));
 	drop(made_by_attempt("log", table));

@@ -22,6 +22,12 @@ extern void zconvert_check_query(QueryDesc *query, int eflags);
 extern void zconvert_check_copy(const Node *command);
 
 /*
+ * zconvert_check_command: raises an error if the command would make
+ * zundo.converted something else than what queries look at. Locks nothing.
+ */
+extern void zconvert_check_command(Node *command);
+
+/*
  * zconvert_begin_command: from now on tables that the command rewrites, to or
  * from zheap, are noted as converted (CONVERT-3), if it is an ALTER TABLE.
  * Returns whether it is; zconvert_end_command, which must follow also after an

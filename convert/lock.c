@@ -9,25 +9,38 @@
 #include "access/xact.h"
 #include "common/pg_prng.h"
 #include "convert/convert_internal.h"
+#include "fmgr.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/guc.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
 #include "utils/resowner.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+PG_FUNCTION_INFO_V1(zundo_size_unless_locked);
 
 /* zconvert_sleep: See convert_internal.h. */
 void
 zconvert_sleep(int ms)
 {
-	if (ms <= 0)
-		return;
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms,
-					 PG_WAIT_EXTENSION);
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
+	TimestampTz end = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ms);
+	long		rest = ms;
+
+	/* the latch is set also for other reasons than a cancel */
+	while (rest > 0)
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, rest,
+						 PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		rest = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), end);
+	}
 }
 
 /* zconvert_sleep_before_retry: See convert_internal.h. */
@@ -130,6 +143,28 @@ zconvert_try_lock(Oid table, Oid copy, LOCKMODE mode, int lock_wait)
 	if (!exists)
 		zconvert_report_missing(table);
 	return locked;
+}
+
+/*
+ * zundo.size_unless_locked(rel): returns pg_table_size, or null if its lock
+ * could not be had at once, or the table does not exist.
+ */
+Datum
+zundo_size_unless_locked(PG_FUNCTION_ARGS)
+{
+	Oid			table = PG_GETARG_OID(0);
+	Datum		size = (Datum) 0;
+	bool		exists;
+
+	if (!ConditionalLockRelationOid(table, AccessShareLock))
+		PG_RETURN_NULL();
+	exists = SearchSysCacheExists1(RELOID, ObjectIdGetDatum(table));
+	if (exists)
+		size = DirectFunctionCall1(pg_table_size, ObjectIdGetDatum(table));
+	UnlockRelationOid(table, AccessShareLock);
+	if (!exists)
+		PG_RETURN_NULL();
+	PG_RETURN_DATUM(size);
 }
 
 /* zconvert_lock: See convert_internal.h. */

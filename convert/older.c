@@ -12,9 +12,9 @@
  *		after a crash what they are on the primary. Not asserted: it is about
  *		queries that are refused; t/160_convert has them.
  *
- * Shared memory has the newest transaction since the server's start that has
- * exchanged files, so that most queries need neither look: a snapshot that was
- * not taken in recovery is not older than the start.
+ * Shared memory has the newest transaction that may have exchanged files, so
+ * that most queries need neither look. It begins with the last one before the
+ * server's start: transactions that had been prepared then may commit later.
  *
  * Locks: AccessShareLock on zundo.converted to read, RowExclusiveLock to write.
  * Crash points: none.
@@ -24,19 +24,23 @@
 #include "access/genam.h"
 #include "access/heapam.h"
 #include "access/htup_details.h"
-#include "access/parallel.h"
 #include "access/table.h"
 #include "access/transam.h"
 #include "access/xact.h"
+#include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "commands/defrem.h"
+#include "commands/extension.h"
 #include "common/zundo.h"
 #include "convert/convert.h"
 #include "convert/convert_internal.h"
 #include "executor/executor.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
 #include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
 #include "port/atomics.h"
@@ -48,7 +52,10 @@
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
-/* The newest transaction that has exchanged files, a FullTransactionId. */
+/*
+ * The newest transaction that may have exchanged files, a FullTransactionId; 0
+ * until it is looked at for the first time.
+ */
 static pg_atomic_uint64 *newest;
 
 Size
@@ -81,6 +88,26 @@ note_newest(void)
 }
 
 /*
+ * Returns the newest transaction that may have exchanged files. Not for use in
+ * recovery.
+ */
+static uint64
+read_newest(void)
+{
+	uint64		xid = pg_atomic_read_u64(newest);
+	FullTransactionId last;
+
+	if (xid != 0)
+		return xid;
+	last = ReadNextFullTransactionId();
+	FullTransactionIdRetreat(&last);
+	/* unless another process has been faster: then xid is what it wrote */
+	if (pg_atomic_compare_exchange_u64(newest, &xid, U64FromFullTransactionId(last)))
+		xid = U64FromFullTransactionId(last);
+	return xid;
+}
+
+/*
  * Returns whether a table may have been converted after the snapshot was taken.
  * The lock of that table, which we hold, was released after its conversion had
  * been noted.
@@ -88,14 +115,11 @@ note_newest(void)
 static bool
 may_be_older(Snapshot snapshot)
 {
-	uint64		xid;
-
 	if (snapshot->snapshot_type != SNAPSHOT_MVCC)
 		return false;
 	if (snapshot->takenDuringRecovery)
 		return true;
-	xid = pg_atomic_read_u64(newest);
-	return xid != 0 && !TransactionIdPrecedes((TransactionId) xid, snapshot->xmin);
+	return !TransactionIdPrecedes((TransactionId) read_newest(), snapshot->xmin);
 }
 
 /* zconvert_schema: See convert_internal.h. */
@@ -105,6 +129,80 @@ zconvert_schema(void)
 	return get_namespace_oid("zundo", false);
 }
 
+/*
+ * Returns whether the relation is the extension's list of converted tables. In
+ * a database without the extension anybody may have made a schema and a
+ * relation of these names.
+ */
+static bool
+is_converted(Oid reloid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(reloid));
+	bool		result;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	result = ((Form_pg_class) GETSTRUCT(tuple))->relkind == RELKIND_MATVIEW &&
+		((Form_pg_class) GETSTRUCT(tuple))->relam == HEAP_TABLE_AM_OID;
+	ReleaseSysCache(tuple);
+	if (result)
+	{
+		Oid			extension = getExtensionOfObject(RelationRelationId, reloid);
+
+		result = OidIsValid(extension) && extension == get_extension_oid("zundo", true);
+	}
+	return result;
+}
+
+static bool
+names_converted(const RangeVar *rv)
+{
+	return rv != NULL && strcmp(rv->relname, "converted") == 0 &&
+		is_converted(RangeVarGetRelid(rv, NoLock, true));
+}
+
+/*
+ * zconvert_check_command: See convert.h. Commands that rewrite the list but
+ * keep its rows, and their authors, are allowed.
+ */
+void
+zconvert_check_command(Node *command)
+{
+	const RangeVar *rv = NULL;
+	const char *what = NULL;
+
+	if (IsA(command, RefreshMatViewStmt))
+	{
+		rv = ((RefreshMatViewStmt *) command)->relation;
+		what = "refreshed";
+	}
+	else if (IsA(command, RenameStmt))
+	{
+		rv = ((RenameStmt *) command)->relation;
+		what = "renamed";
+	}
+	else if (IsA(command, AlterObjectSchemaStmt))
+	{
+		rv = ((AlterObjectSchemaStmt *) command)->relation;
+		what = "moved to another schema";
+	}
+	else if (IsA(command, AlterExtensionContentsStmt) &&
+			 ((AlterExtensionContentsStmt *) command)->action < 0 &&
+			 (((AlterExtensionContentsStmt *) command)->objtype == OBJECT_TABLE ||
+			  ((AlterExtensionContentsStmt *) command)->objtype == OBJECT_MATVIEW))
+	{
+		Node	   *object = ((AlterExtensionContentsStmt *) command)->object;
+
+		rv = makeRangeVarFromNameList(castNode(List, object));
+		what = "taken out of its extension";
+	}
+	if (!creating_extension && !IsBinaryUpgrade && names_converted(rv))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("\"zundo.converted\" cannot be %s", what),
+				 errdetail("It says which tables older snapshots must not read.")));
+}
+
 /* Opens the list of converted tables, or returns NULL if there is none. */
 static Relation
 open_converted(LOCKMODE lockmode)
@@ -112,17 +210,21 @@ open_converted(LOCKMODE lockmode)
 	Oid			schema = get_namespace_oid("zundo", true);
 	Oid			reloid = OidIsValid(schema) ? get_relname_relid("converted", schema) : InvalidOid;
 
-	return OidIsValid(reloid) ? table_open(reloid, lockmode) : NULL;
+	return OidIsValid(reloid) && is_converted(reloid) ? table_open(reloid, lockmode) : NULL;
 }
 
-/* Begins a scan of the table's row in the list, by the newest snapshot. */
+/*
+ * Begins a scan of the table's rows in the list that are committed or our own.
+ * An MVCC snapshot would make it a read that SERIALIZABLE keeps track of, and
+ * find conflicts between commands that have none.
+ */
 static SysScanDesc
 scan_converted(Relation converted, Oid table)
 {
 	ScanKeyData key;
 
 	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(table));
-	return systable_beginscan(converted, InvalidOid, false, NULL, 1, &key);
+	return systable_beginscan(converted, InvalidOid, false, SnapshotSelf, 1, &key);
 }
 
 /*
@@ -205,8 +307,8 @@ check_table(Oid table, Snapshot snapshot)
 }
 
 /*
- * zconvert_check_query: See convert.h. A parallel worker has the snapshot of
- * its leader, which has checked it.
+ * zconvert_check_query: See convert.h. A parallel worker checks, too: functions
+ * that it executes read tables which its leader has not checked.
  */
 void
 zconvert_check_query(QueryDesc *query, int eflags)
@@ -215,7 +317,7 @@ zconvert_check_query(QueryDesc *query, int eflags)
 	ListCell   *lc;
 
 	if (snapshot == NULL || !may_be_older(snapshot) ||
-		(eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0 || IsParallelWorker())
+		(eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0)
 		return;
 	foreach(lc, query->plannedstmt->rtable)
 	{

@@ -214,6 +214,36 @@ sql('VACUUM FULL child');
 is(ask($full, 'SELECT count(*) FROM ONLY child'), 1, 'VACUUM FULL keeps rows for older snapshots');
 $full->quit;
 
+# a function that a parallel worker executes
+sql('CREATE FUNCTION reads() RETURNS bigint LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$ BEGIN RETURN (SELECT count(*) FROM a); END $$');
+my $leader = session($node);
+$leader->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM other');
+sql('ALTER TABLE a SET ACCESS METHOD zheap');
+ask($leader, 'SET ' . (server_major() < 16 ? 'force_parallel_mode' : 'debug_parallel_query') . ' = on', 'SELECT reads()');
+like($complaint, qr/table "a" was rewritten after the snapshot was taken/, 'a function in a parallel worker');
+$leader->quit;
+
+# SERIALIZABLE: looking at the list is no read
+sql(q{CREATE TABLE s1 (id int) USING heap; CREATE TABLE s2 (id int) USING heap});
+my %serial = map { $_ => session($node) } 's1', 's2';
+$_->query_safe('BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM other') for values %serial;
+for my $table ('s1', 's2')
+{
+	is(ask($serial{$table}, "ALTER TABLE $table SET ACCESS METHOD zheap", "SELECT count(*) FROM $table") . $complaint, 0, "SERIALIZABLE: $table");
+}
+is(ask($serial{$_}, 'COMMIT') . $complaint, '', "SERIALIZABLE: COMMIT, $_") for 's1', 's2';
+$_->quit for values %serial;
+
+# in a database without the extension anybody can make something of the same name
+sql('CREATE DATABASE plain');
+$node->safe_psql('plain', 'CREATE SCHEMA zundo; CREATE VIEW zundo.converted AS SELECT 1::oid AS relation; CREATE TABLE p (id int); INSERT INTO p VALUES (1)');
+my $plain = $node->background_psql('plain', on_error_stop => 0);
+$plain->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
+sql('ALTER TABLE a SET ACCESS METHOD heap');
+$node->safe_psql('plain', 'ALTER TABLE p ADD x int');
+is(ask($plain, 'SELECT count(*) FROM p') . $complaint, 1, 'an imitation of the list is not read');
+$plain->quit;
+
 # a command within ALTER TABLE has hooks of its own
 sql(q{CREATE FUNCTION drops() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN DROP TABLE IF EXISTS dropped CASCADE; END $$;
 	CREATE TABLE dropped (id int); CREATE EVENT TRIGGER drops ON ddl_command_end WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION drops();
@@ -221,6 +251,17 @@ sql(q{CREATE FUNCTION drops() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
 
 is($standby->safe_psql('postgres', 'SELECT count(*) FROM zundo.conversions'), 0, 'no conversions on a standby');
 $standby->stop;
+
+# a transaction that was prepared before the start
+sql(q{CREATE TABLE prepared (id int) USING heap; INSERT INTO prepared VALUES (1)});
+sql(q{BEGIN; ALTER TABLE prepared SET ACCESS METHOD zheap; PREPARE TRANSACTION 'rewrite'});
+$node->restart;
+my $started = session($node);
+$started->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM other');
+sql(q{COMMIT PREPARED 'rewrite'});
+ask($started, 'SELECT count(*) FROM prepared');
+like($complaint, qr/table "prepared" was rewritten after the snapshot was taken/, 'ALTER TABLE prepared before the start');
+$started->quit;
 
 # 3. The server crashes after a commit of the conversion, or the command is canceled there.
 # One call removes what is left, and then the table can be converted.
@@ -253,7 +294,7 @@ sub beside
 {
 	my ($sql, $pattern, $name) = @_;
 	my $am = am() eq 'heap' ? 'zheap' : 'heap';
-	$converting->query_until(qr/begun/, "\\echo begun\nCALL zundo.convert('orders', '$am', step => 1, pause => 200);\n");
+	$converting->query_until(qr/begun/, "\\echo begun\nCALL zundo.convert('orders', '$am', step => 1, pause => 1000);\n");
 	$node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM zundo.conversions WHERE pid IS NOT NULL});
 	is(sql(q{SELECT relation, table_bytes > 0, copy_bytes >= 0, log_bytes >= 0, phase FROM zundo.conversions}), 'orders|t|t|t|copying', "$name: progress");
 	my ($rc, $out, $err) = $node->psql('postgres', $sql);
@@ -279,7 +320,7 @@ equal('beside other commands');
 
 sql('CREATE TABLE gone (id int PRIMARY KEY) USING heap; INSERT INTO gone SELECT generate_series(1, 5000)');
 my $gone = session($node);
-$gone->query_until(qr/begun/, "\\echo begun\nCALL zundo.convert('gone', 'zheap', step => 1, pause => 200);\n");
+$gone->query_until(qr/begun/, "\\echo begun\nCALL zundo.convert('gone', 'zheap', step => 1, pause => 1000);\n");
 $node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM zundo.conversions WHERE pid IS NOT NULL});
 sql('DROP TABLE gone');
 is(left(), 0, 'DROP TABLE drops the copy as well');
@@ -287,10 +328,30 @@ ask($gone, 'SELECT 1');
 like($complaint, qr/table "gone" was changed by another command/, 'DROP TABLE ends it');
 $gone->quit;
 
+# the cleanup, which waits for the table, beside DROP TABLE, which waits for the copy
+sql('CREATE TABLE gone (id int PRIMARY KEY) USING heap; INSERT INTO gone VALUES (1)');
+$node->psql('postgres', q{SET zundo.fault = 'convert-committed:error:2'; CALL zundo.convert('gone', 'zheap')});
+my ($holder, $cleaner, $dropper) = map { session($node) } 1 .. 3;
+$holder->query_safe('BEGIN; SELECT count(*) FROM gone');
+$cleaner->query_until(qr/begun/, "\\echo begun\nCALL zundo.convert_cleanup('gone');\n");
+$node->poll_query_until('postgres', q{SELECT count(*) > 0 FROM pg_locks WHERE relation = 'gone'::regclass AND mode = 'AccessExclusiveLock' AND NOT granted});
+$dropper->query_until(qr/begun/, "\\echo begun\nDROP TABLE gone;\n");
+$node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'DROP TABLE gone%' AND wait_event_type = 'Lock'});
+$holder->query_safe('COMMIT');
+is(ask($dropper, q{SELECT to_regclass('gone') IS NULL}) . $complaint, 't', 'DROP TABLE beside the cleanup');
+ask($cleaner, 'SELECT 1');
+like($complaint, qr/^$|does not exist/, 'and the cleanup ends');
+is(left(), 0, 'nothing is left');
+$_->quit for $holder, $cleaner, $dropper;
+
 # 5. A dump from between has the copy, but not the trigger; the table can be converted where it is restored.
 my $to = am() eq 'heap' ? 'zheap' : 'heap';
 $node->psql('postgres', "SET zundo.fault = 'convert-committed:error:4'; CALL zundo.convert('orders', '$to')");
 isnt(left(), 0, 'something is left');
+my $exclusive = session($node);
+$exclusive->query_safe('BEGIN; LOCK TABLE orders');
+is(sql(q{SET statement_timeout = '60s'; SELECT relation, table_bytes IS NULL, copy_bytes > 0 FROM zundo.conversions}), 'orders|t|t', 'progress does not wait for a lock');
+$exclusive->quit;
 command_ok([ 'pg_dump', '-d', $node->connstr('postgres'), '-f', "$dir/dump.sql" ], 'a dump');
 $node->safe_psql('postgres', 'CREATE DATABASE restored');
 command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('restored'), '-f', "$dir/dump.sql", '-o', "$dir/restored.out" ], 'restored');
@@ -360,6 +421,13 @@ for (
 	[ q{SET default_transaction_read_only = on; CALL zundo.convert('orders', 'zheap')}, qr/cannot execute zundo.convert in a read-only transaction/ ],
 	[ q{CALL zundo.convert(99, 'zheap')}, qr/table with OID 99 does not exist/ ],
 	[ q{SET SESSION AUTHORIZATION reader; CALL zundo.convert_cleanup('orders')}, qr/must be owner of table orders/ ],
+	map({ [ "CALL zundo.convert($_)", qr/argument \d of zundo.convert must not be null/ ] } q{NULL, 'zheap'}, q{'orders', NULL},
+		q{'orders', 'zheap', NULL}, q{'orders', 'zheap', step => NULL}, q{'orders', 'zheap', pause => NULL}),
+	map({ [ "CALL zundo.convert_cleanup($_)", qr/argument \d of zundo.convert_cleanup must not be null/ ] } 'NULL', q{'orders', NULL}),
+	[ 'REFRESH MATERIALIZED VIEW zundo.converted', qr/"zundo.converted" cannot be refreshed/ ],
+	[ 'ALTER MATERIALIZED VIEW zundo.converted RENAME TO renamed', qr/"zundo.converted" cannot be renamed/ ],
+	[ 'ALTER TABLE zundo.converted SET SCHEMA public', qr/"zundo.converted" cannot be moved to another schema/ ],
+	[ 'ALTER EXTENSION zundo DROP MATERIALIZED VIEW zundo.converted', qr/"zundo.converted" cannot be taken out of its extension/ ],
 	[ q{CREATE TRIGGER t AFTER INSERT ON audit FOR EACH ROW EXECUTE FUNCTION zundo.convert_note('1', '1'); INSERT INTO audit VALUES (1)},
 		qr/zundo.convert_note is for triggers of zundo.convert only/ ],
 	[ q{SET SESSION AUTHORIZATION owner; CREATE TRIGGER u AFTER INSERT ON audit FOR EACH ROW EXECUTE FUNCTION zundo.convert_note('1', '1')},

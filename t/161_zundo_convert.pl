@@ -119,6 +119,21 @@ is(sql('SELECT count(*), sum(v) FROM tree.root'), '200|19900', 'its rows');
 program(2, 'a role without rights', '-U', 'stranger', '-t', 'shop.one');
 like($err, qr/shop.one: cannot be converted: It belongs to another role/, 'says so');
 
+if (server_major() >= 17)
+{
+	local $ENV{PGOPTIONS} = '-c transaction_timeout=3s';
+	program(0, 'transaction_timeout does not end it', '--pause=4000', '-t', 'shop.one');
+	program(0, 'back', '--to=heap', '-t', 'shop.one');
+}
+sql(<<'S');
+CREATE SCHEMA "many""""""""""""""""""""""""""""""""""""""""""""""""""""""""""""""""""""""""""""""""";
+DO $$ BEGIN FOR i IN 1 .. 50 LOOP
+	EXECUTE format('CREATE TABLE %I.%I (id int) USING heap', (SELECT nspname FROM pg_namespace WHERE nspname LIKE 'many%'), repeat('"', 58) || i);
+END LOOP; END $$
+S
+program(2, 'names that are longer than an argument can be', '--check', map { ('-n', 'many*') } 1 .. 14);
+is(scalar(() = $err =~ /cannot be converted: It has no unique index/g), 50, 'all are looked at');
+
 # 4. An interrupt.
 my $run = begin('-t', 'shop.one', '-t', 'shop.other');
 program(2, 'a table that another session converts', '--check', '-t', 'shop.one');

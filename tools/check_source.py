@@ -439,7 +439,7 @@ def check_reference():
     names = re.findall(r"CREATE (?:FUNCTION|PROCEDURE|VIEW|MATERIALIZED VIEW) (zundo\.\w+)", script)
     names += re.findall(r'DefineCustom\w+Variable\(\s*"(zundo\.\w+)"', settings)
     for name in names:
-        if not re.search(rf"^### {re.escape(name)}\b|`{re.escape(name)}\(\w*\)`", text, re.M):
+        if not re.search(rf"^### {re.escape(name)}\b|`{re.escape(name)}\([\w, ]*\)`", text, re.M):
             yield REFERENCE, 1, f"has no section about {name}"
     for name in re.findall(r"^### (zundo\.\w+)", text, re.M):
         if name not in names:
