@@ -237,7 +237,11 @@ sub caught
 	my ($watcher, $pid, $statement) = @_;
 	my $look = "SELECT CASE WHEN wait_event = 'PgSleep' THEN 'asleep' WHEN state <> 'active' AND query LIKE '$statement' THEN 'passed' END
 		FROM pg_stat_activity WHERE pid = $pid";
-	select(undef, undef, undef, 0.02) while ask($watcher, $look) eq '';
+	for (my $n = 0; ask($watcher, $look) eq ''; $n++)
+	{
+		die "process $pid does not execute $statement" if $n > 9000;
+		select(undef, undef, undef, 0.02);
+	}
 	kill 'STOP', $pid;
 	return 1 if ask($watcher, $look) eq 'asleep';
 	kill 'CONT', $pid;
