@@ -92,11 +92,11 @@ $report = report();
 slow($report);
 sql('CALL fill(8)');
 ok(asleep($node, $report->{backend}), 'with a higher limit it is not canceled');
+my $size = q{SELECT pg_relation_size('zundo.undo_log')};
+my $large = sql($size);
 ended($report, '72000');
 
 # 'The undo file does not shrink'
-my $size = q{SELECT pg_relation_size('zundo.undo_log')};
-my $large = sql($size);
 cmp_ok($large, '>', 5000000, 'the undo file is large');
 ok($node->poll_query_until('postgres', "SELECT zundo.discard() IS NOT NULL AND zundo.purge() IS NOT NULL AND ($size) < $large"), 'its tail is given back');
 
