@@ -27,7 +27,7 @@
 #include "utils/timestamp.h"
 
 #define FILE_NAME	PGSTAT_STAT_PERMANENT_DIRECTORY "/zundo.stat"
-/* Changes with the counters: only the build that wrote a file reads it. */
+/* Changes with the number of counters. Raise it if their order changes. */
 #define FILE_MAGIC	((uint32) (0x5A430000 + sizeof(ZCounts)))
 
 typedef struct Place
