@@ -93,6 +93,24 @@ prepare_work()
 	chmod 755 "$work"
 }
 
+# use_memory: puts the clusters of this run in memory, below $TMPDIR, if there is enough
+# of it: of what tests cost on a disk a third is the making and removing of files. What
+# runs that were killed have left there is removed.
+use_memory()
+{
+	local d free
+	for d in /dev/shm/zundo-tests.*; do
+		[ ! -O "$d" ] || [ -d "/proc/${d##*.}" ] || rm -rf "$d"
+	done
+	free=$( (df --output=avail /dev/shm; grep MemAvailable /proc/meminfo) 2>/dev/null |
+		awk 'NR == 2 { least = $1 } NR == 3 && $2 < least { least = $2 } END { print NR == 3 ? int(least / 1048576) : 0 }')
+	[ -z "${TMPDIR:-}" ] && [ "$free" -ge 16 ] || return 0
+	export TMPDIR=/dev/shm/zundo-tests.$$
+	mkdir "$TMPDIR"
+	chmod 1777 "$TMPDIR"
+	clusters+=("$TMPDIR")
+}
+
 # The major versions that zundo supports.
 all_majors=(15 16 17 18 19)
 

@@ -243,9 +243,10 @@ prepare()
 	install_into_server
 	if planned unit "$1" || planned fuzz "$1" || planned tap "$1"; then install_test_module || true; fi
 	if planned core "$1" || planned decoding "$1"; then copy_core_tests; fi
-	rm -rf "$work/tap-$pg" "$work/out-$pg"
+	rm -rf "$work/tap-$pg" "$work/out-$pg" "$work/templates-$pg"
 	as_server_dir "$work/tap-$pg"
 	as_server_dir "$work/tap-ports"
+	as_server_dir "$work/templates-$pg"
 	[ $coverage = no ] || count_lines
 	add_minutes "$1" build "$(seconds_since "$since")"
 }
@@ -392,6 +393,7 @@ run_tests()
 	mapfile -t packages < <(for v in "${servers[@]}"; do server_packages "$v" test; done)
 	case "${jobs[*]}" in *"|cost|"*) packages+=(valgrind) ;; esac
 	prepare_work
+	use_memory
 	read_durations
 	say_how_long
 	need_packages perl libipc-run-perl clang python3 python3-psycopg2 python3-pygal "${packages[@]}"

@@ -345,16 +345,18 @@ tap_file() { run_tap "$(basename "$1" .pl)" "$copy/t/$1"; }
 # environment. Each of its tests, not of its subtests, counts as one result.
 run_tap()
 {
-	local name=$1 file=$2 log ok bad status=0 dir src
+	local name=$1 file=$2 log ok bad status=0 dir kept src
 	shift 2
-	dir=$work/tap-$pg/$name
-	log=$work/tap-$pg/$name.log
+	kept=$work/tap-$pg/$name
+	dir=${TMPDIR:-$work}/tap-$pg-$name
+	log=$kept.log
 	src=$(server_tests)
 	unset PGHOST PGPORT PGUSER
-	rm -rf "$dir"
+	rm -rf "$dir" "$kept"
 	as_server mkdir -p "$dir/log"
 	# PGCTLTIMEOUT: with assertions replay checks every changed page, which takes time
-	as_server env PGCTLTIMEOUT=600 "PERL5LIB=$(tap_modules):$copy/t" "PATH=$bindir:$PATH" \
+	as_server env PGCTLTIMEOUT=600 "PERL5LIB=$(tap_modules):$copy/t" "PATH=$copy/tools/with-template:$bindir:$PATH" \
+		"ZUNDO_BINDIR=$bindir" "ZUNDO_TEMPLATES=$work/templates-$pg" \
 		"PG_REGRESS=$src/regress/pg_regress" "PG_CONFIG=$pg_config" "top_builddir=$dir" \
 		"TESTDIR=$dir" "TESTDATADIR=$dir/tmp_check" "TESTLOGDIR=$dir/log" \
 		"PG_TEST_PORT_DIR=$work/tap-ports" \
@@ -380,7 +382,8 @@ run_tap()
 	[ "$bad" -gt 0 ] || bad=1
 	failed=$((failed + bad))
 	failures+=("$pg: t/$name ($bad)")
-	printf '  FAILED  %s (%d of %d), logs in %s\n' "$name" "$bad" $((ok + bad)) "$dir"
+	mv "$dir" "$kept"
+	printf '  FAILED  %s (%d of %d), logs in %s\n' "$name" "$bad" $((ok + bad)) "$kept"
 	# which test failed, and how, comes first: the end of the log may be long
 	grep -A 8 -E '^# +Failed test|^# Tests were run|exited with' "$log" | sed -n 1,40p || true
 	grep -vE '^ok [0-9]+|^# (Running|Name|Data|Backup|Archive|Connection|Log|issuing|results)' "$log" |
@@ -598,7 +601,7 @@ decoding_tap()
 	[[ $("$pg_config" --configure) != *injection-points* ]] || points=yes
 	run_tap "$name" "$1" "TEMP_CONFIG=$config" \
 		"with_icu=$icu" "enable_injection_points=$points" \
-		"ZUNDO_BINDIR=$bindir" "PATH=$copy/tools/with-zundo:$bindir:$PATH"
+		"PATH=$copy/tools/with-zundo:$bindir:$PATH"
 }
 
 # Copies PostgreSQL's suites, and makes the schedules that test_decoding lacks.
