@@ -24,6 +24,7 @@
 #include "guard/zxmin_id.h"
 #include "hooks.h"
 #include "miscadmin.h"
+#include "monitor/explain.h"
 #include "mvcc/zany.h"
 #include "mvcc/zcommitted.h"
 #include "mvcc/zhandle.h"
@@ -164,6 +165,7 @@ executor_start(QueryDesc *query, int eflags)
 	else
 		standard_ExecutorStart(query, eflags);
 	Assert(query->estate != NULL);
+	zexplain_query_started(query);
 	zconvert_check_query(query, eflags);
 	zctid_check_statement(query, eflags);
 	if ((query->estate->es_top_eflags & (EXEC_FLAG_SKIP_TRIGGERS | EXEC_FLAG_EXPLAIN_ONLY)) == 0)
@@ -554,6 +556,7 @@ zundo_install_hooks(void)
 	fmgr_hook = on_call;
 	previous.emit_log = emit_log_hook;
 	emit_log_hook = emit_log;
+	zexplain_install();
 	RegisterXactCallback(xact_callback, NULL);
 	RegisterSubXactCallback(subxact_callback, NULL);
 }

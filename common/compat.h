@@ -287,6 +287,13 @@ typedef TU_UpdateIndexes ZcUpdateIndexes;
 #define ZC_EXECUTOR_RUN_ONCE_ARG 0
 #endif
 
+/* 18 lets extensions add options to EXPLAIN, 19 in another way. */
+#if PG_VERSION_NUM >= 180000 && PG_VERSION_NUM < 190000
+#define ZC_HAS_EXPLAIN_OPTIONS 1
+#else
+#define ZC_HAS_EXPLAIN_OPTIONS 0
+#endif
+
 /* 18 logs failures of conditional lock requests on demand. */
 #if PG_VERSION_NUM < 180000
 #define zc_conditional_xact_wait(xid) ConditionalXactLockTableWait(xid)

@@ -28,6 +28,7 @@ bool		zundo_drop_rows_with_extension = false;
 bool		zundo_allow_ctid_guard = false;
 int			zundo_key_queue = 8192;
 double		zundo_index_expression_cost = 1000;
+bool		zundo_explain_undo = false;
 
 #ifdef ZUNDO_TESTING
 bool		zundo_move_updates = false;
@@ -319,6 +320,17 @@ define_table_gucs(void)
 							 PGC_USERSET,
 							 0,
 							 NULL, NULL, NULL);
+
+#if ZC_HAS_EXPLAIN_OPTIONS
+	DefineCustomBoolVariable("zundo.explain_undo",
+							 "Sets the default of the option UNDO of EXPLAIN ANALYZE.",
+							 "\"auto_explain\" follows it, too.",
+							 &zundo_explain_undo,
+							 false,
+							 PGC_USERSET,
+							 0,
+							 NULL, NULL, NULL);
+#endif
 }
 
 /* zundo_define_gucs: See zundo.h. */

@@ -45,7 +45,7 @@ typedef struct Store
 	Place		places[FLEXIBLE_ARRAY_MEMBER];
 } Store;
 
-uint64		zcount_mine[ZCOUNT_KINDS];
+uint64		zcount_mine[ZCOUNT_ALL];
 
 static uint64 flushed[ZCOUNT_KINDS];	/* of zcount_mine, to shared memory */
 static Store *store = NULL;
@@ -136,7 +136,7 @@ zcount_statement_begins(void)
 	if (!statement.asked)
 		for (int i = 0; i < ZCOUNT_KINDS; i++)
 			statement.last[i] = zcount_mine[i] - statement.begin[i];
-	memcpy(statement.begin, zcount_mine, sizeof(zcount_mine));
+	memcpy(statement.begin, zcount_mine, sizeof(statement.begin));
 	statement.asked = false;
 }
 

@@ -30,11 +30,16 @@ typedef enum ZCounter
 	ZCOUNT_CYCLE_TIME,			/* ... and their time in microseconds */
 	ZCOUNT_UNCLEAR_ANSWERED,	/* by rule ANY-5 of mvcc/zany.c */
 	ZCOUNT_UNCLEAR_REFUSED,
-	ZCOUNT_KINDS
+	ZCOUNT_KINDS,
+
+	/* Not of databases; EXPLAIN shows them. */
+	ZCOUNT_PAGES = ZCOUNT_KINDS,	/* of undo, by readers */
+	ZCOUNT_STALE,				/* entries of zbtree indexes that scans passed */
+	ZCOUNT_ALL
 } ZCounter;
 
 /* What this process has counted since it began. */
-extern uint64 zcount_mine[ZCOUNT_KINDS];
+extern uint64 zcount_mine[ZCOUNT_ALL];
 
 static inline void
 zcount(ZCounter counter, uint64 n)

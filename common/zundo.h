@@ -143,6 +143,7 @@ extern bool zundo_drop_rows_with_extension;
 extern bool zundo_allow_ctid_guard; /* GUARD-3 (guard/zctid.c) */
 extern int	zundo_key_queue;	/* kB, 0 = none (zbtree/queue.c) */
 extern double zundo_index_expression_cost;	/* dml/zcolumns.c */
+extern bool zundo_explain_undo; /* monitor/explain.c */
 
 /* zundo_define_gucs: defines the settings (common/guc.c). */
 extern void zundo_define_gucs(void);

@@ -38,6 +38,7 @@ typedef struct ZLevel
 	const QueryDesc *query;		/* NULL: a utility command, or no executor */
 	EState	   *estate;			/* of the query; NULL as above */
 	PlanState  *plan;			/* of the query; NULL as above */
+	bool		explains_undo;	/* the command is EXPLAIN (UNDO) */
 
 	/*
 	 * The last change of this level whose old row the server will fetch, and

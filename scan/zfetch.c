@@ -30,6 +30,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "common/zcount.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
 #include "mvcc/zany.h"
@@ -231,6 +232,7 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 		if (all_dead != NULL)
 			*all_dead = false;
 		fetch->expect.missed = all_dead != NULL;
+		zcount(ZCOUNT_STALE, 1);
 		return false;
 	}
 	fetch->buf = ReleaseAndReadBuffer(fetch->buf, scan->rel, ItemPointerGetBlockNumber(tid));
@@ -249,6 +251,7 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 		return found;
 	if (found && !zbtree_counts(fetch->expect.index, fetch->expect.entry, slot))
 	{
+		zcount(ZCOUNT_STALE, 1);
 		note_passed(fetch, tid, snapshot, fetched, slot);
 		found = *call_again = *call_again && fetch_beside_change(fetch, tid, snapshot, slot);
 	}

@@ -12,6 +12,7 @@
 #include "undo/undo_internal.h"
 
 #include "access/xloginsert.h"
+#include "common/zcount.h"
 #include "miscadmin.h"
 #include "storage/buf_internals.h"
 #include "undo/undo_overflow.h"
@@ -108,6 +109,7 @@ zu_lock_page(uint32 extent, int page, ReadBufferMode mode)
 	/* the limit was checked under the fence; it may have been lowered since */
 	Assert(LWLockHeldByMe(zu_my_fence()));
 	Assert(page >= 0 && page < ZU_EXTENT_PAGES);
+	zcount(ZCOUNT_PAGES, 1);
 	if (r->block == block && BufferIsValid(r->buffer) &&
 		ReadRecentBuffer(zu_my.locator, MAIN_FORKNUM, block, r->buffer))
 		buf = r->buffer;
