@@ -7,7 +7,8 @@
  *
  * The counters of common/zcount.h are read before and after each call of a plan
  * node, as the server does it for BUFFERS. So a node's counts include those of
- * the nodes below it, and of the functions that it calls.
+ * the nodes below it, and of the functions that it calls. Parallel workers add
+ * theirs to dynamic shared memory when they end, before the leader shows them.
  *
  * No locks, no crash points.
  */
@@ -23,8 +24,13 @@
 #include "commands/explain_format.h"
 #include "commands/explain_state.h"
 #include "common/zcount.h"
+#include "miscadmin.h"
 #include "mvcc/zlevel.h"
 #include "nodes/nodeFuncs.h"
+#include "port/atomics.h"
+#include "storage/dsm.h"
+#include "storage/dsm_registry.h"
+#include "storage/procnumber.h"
 #include "tuple/ztts.h"
 
 /* What is shown of a node, in this order. */
@@ -48,6 +54,12 @@ static const struct
 
 #define NSHOWN			lengthof(shown)
 
+/*
+ * A flag of the executor, not one of the server's: the workers of the query
+ * count. The server passes the flags on to them.
+ */
+#define WORKERS_COUNT	0x40000000
+
 /* A plan node that is counted. */
 typedef struct NodeCounts
 {
@@ -60,49 +72,158 @@ typedef struct NodeCounts
 typedef struct Counted
 {
 	struct Counted *older;
-	const EState *estate;
+	EState	   *estate;
 	MemoryContextCallback at_end;
+	dsm_segment *workers;		/* counts of its workers, NULL: none yet */
 	int			nnodes;
 	NodeCounts	nodes[FLEXIBLE_ARRAY_MEMBER];	/* by plan_node_id */
 } Counted;
 
+/* A plan node as its workers have counted it. The nodes are in their order. */
+typedef struct WorkerCounts
+{
+	pg_atomic_uint64 n[NSHOWN];
+} WorkerCounts;
+
 static struct
 {
 	Counted    *newest;
+	dsm_handle *handle;			/* ours in shared memory, NULL: not needed yet */
 	explain_per_node_hook_type per_node;	/* previous hooks */
 	explain_validate_options_hook_type validate;
 }			my;
 
-/* ---- counting ---- */
-
-/* Returns the counts of a plan node, or NULL if it is not counted. */
-static NodeCounts *
+/* Returns the query of a plan node, or NULL if the node is not counted. */
+static Counted *
 find(const PlanState *state)
 {
+	Counted    *query = my.newest;
 	int			id = state->plan->plan_node_id;
 
-	for (Counted *query = my.newest; query != NULL; query = query->older)
-	{
-		if (query->estate != state->state)
-			continue;
-		return id < query->nnodes && query->nodes[id].state == state ? &query->nodes[id] : NULL;
-	}
-	return NULL;
+	while (query != NULL && query->estate != state->state)
+		query = query->older;
+	return query != NULL && id < query->nnodes && query->nodes[id].state == state ? query : NULL;
 }
+
+/* ---- parallel workers ---- */
+
+/* Returns how many bytes the counts of a query's workers need. */
+static Size
+workers_size(const Counted *query)
+{
+	return query->nnodes * sizeof(WorkerCounts);
+}
+
+static void
+clear_handles(void *handles)
+{
+	memset(handles, 0, MaxBackends * sizeof(dsm_handle));
+}
+
+/*
+ * Returns where the handle is by which the workers of a process find the counts
+ * that they add to. It is that of one query at a time.
+ */
+static dsm_handle *
+handle_of(ProcNumber leader)
+{
+	bool		found;
+	dsm_handle *handles = GetNamedDSMSegment("zundo_explain", MaxBackends * sizeof(dsm_handle),
+											 clear_handles, &found);
+
+	return &handles[leader];
+}
+
+/*
+ * Has the workers that the query is about to start count, unless those of
+ * another query, in which it is nested, do.
+ */
+static void
+have_workers_count(Counted *query)
+{
+	WorkerCounts *counts;
+
+	if (query->workers != NULL || !IsInParallelMode())
+		return;
+	if (my.handle == NULL)
+		my.handle = handle_of(MyProcNumber);
+	if (*my.handle != DSM_HANDLE_INVALID)
+		return;
+	query->workers = dsm_create(workers_size(query), DSM_CREATE_NULL_IF_MAXSEGMENTS);
+	if (query->workers == NULL)
+		return;
+	dsm_pin_mapping(query->workers);
+	counts = dsm_segment_address(query->workers);
+	for (int node = 0; node < query->nnodes; node++)
+		for (int i = 0; i < NSHOWN; i++)
+			pg_atomic_init_u64(&counts[node].n[i], 0);
+	*my.handle = dsm_segment_handle(query->workers);
+	query->estate->es_top_eflags |= WORKERS_COUNT;
+}
+
+/* Returns, in a worker, the counts that it adds to, NULL if they are gone. */
+static dsm_segment *
+attach_counts(void)
+{
+	dsm_handle	handle = *handle_of(ParallelLeaderProcNumber);
+	dsm_segment *workers = handle != DSM_HANDLE_INVALID ? dsm_attach(handle) : NULL;
+
+	if (workers != NULL)
+		dsm_pin_mapping(workers);
+	return workers;
+}
+
+/*
+ * Adds, in a worker, its counts to those of all workers. Its plan is a part of
+ * the leader's.
+ */
+static void
+add_to_workers(const Counted *query)
+{
+	WorkerCounts *counts = dsm_segment_address(query->workers);
+
+	if (workers_size(query) > dsm_segment_map_length(query->workers))
+		return;
+	for (int node = 0; node < query->nnodes; node++)
+		for (int i = 0; i < NSHOWN; i++)
+			pg_atomic_fetch_add_u64(&counts[node].n[i], (int64) query->nodes[node].n[i]);
+}
+
+/* Returns what a node and, in the leader, its workers have counted. */
+static uint64
+count_of(const Counted *query, int node, int i)
+{
+	uint64		n = query->nodes[node].n[i];
+	WorkerCounts *counts;
+
+	if (query->workers != NULL)
+	{
+		counts = dsm_segment_address(query->workers);
+		n += pg_atomic_read_u64(&counts[node].n[i]);
+	}
+	return n;
+}
+
+/* ---- the executor ---- */
 
 /* Runs a node that is counted: its ExecProcNode function. */
 static TupleTableSlot *
 run_counted(PlanState *state)
 {
-	NodeCounts *node = find(state);
+	Counted    *query = find(state);
+	NodeCounts *node;
 	TupleTableSlot *slot;
+	uint64		before[NSHOWN];
 
-	Assert(node != NULL);
+	Assert(query != NULL);
+	node = &query->nodes[state->plan->plan_node_id];
+	if (IsA(state, GatherState) || IsA(state, GatherMergeState))
+		have_workers_count(query);
 	for (int i = 0; i < NSHOWN; i++)
-		node->n[i] -= zcount_mine[shown[i].counter];
+		before[i] = zcount_mine[shown[i].counter];
 	slot = node->run(state);
 	for (int i = 0; i < NSHOWN; i++)
-		node->n[i] += zcount_mine[shown[i].counter];
+		node->n[i] += zcount_mine[shown[i].counter] - before[i];
 	return slot;
 }
 
@@ -138,11 +259,19 @@ count_tree(PlanState *state, void *arg)
 static void
 forget(void *arg)
 {
+	Counted    *query = arg;
 	Counted   **p = &my.newest;
 
-	while (*p != arg)
+	while (*p != query)
 		p = &(*p)->older;
-	*p = (*p)->older;
+	*p = query->older;
+	if (query->workers == NULL)
+		return;
+	if (IsParallelWorker())
+		add_to_workers(query);
+	else
+		*my.handle = DSM_HANDLE_INVALID;
+	dsm_detach(query->workers);
 }
 
 /*
@@ -154,16 +283,20 @@ void
 zexplain_count(const QueryDesc *query_desc)
 {
 	EState	   *estate = query_desc->estate;
+	bool		in_worker = (estate->es_top_eflags & WORKERS_COUNT) != 0;
+	dsm_segment *workers = in_worker ? attach_counts() : NULL;
 	Counted    *query;
 	int			max = 0;
 
-	if ((!zundo_explain_undo && !zlevel_current()->explains_undo) || IsParallelWorker() ||
+	if (in_worker ? workers == NULL
+		: (!zundo_explain_undo && !zlevel_current()->explains_undo) ||
 		(estate->es_top_eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0)
 		return;
 	(void) find_max_id(query_desc->planstate, &max);
 	query = MemoryContextAllocZero(estate->es_query_cxt,
 								   offsetof(Counted, nodes) + (max + 1) * sizeof(NodeCounts));
 	query->estate = estate;
+	query->workers = workers;
 	query->nnodes = max + 1;
 	query->at_end.func = forget;
 	query->at_end.arg = query;
@@ -271,18 +404,22 @@ static void
 per_node(PlanState *state, List *ancestors, const char *relationship, const char *plan_name,
 		 ExplainState *es)
 {
-	const NodeCounts *node;
+	const Counted *query;
 	Relation	rel;
+	uint64		n[NSHOWN];
 	uint64		sum = 0;
 
 	if (my.per_node)
 		my.per_node(state, ancestors, relationship, plan_name, es);
-	if (!is_asked(es) || !is_shown(state, &rel) || (node = find(state)) == NULL)
+	if (!is_asked(es) || !is_shown(state, &rel) || (query = find(state)) == NULL)
 		return;
 	for (int i = 0; i < NSHOWN; i++)
-		sum += node->n[i];
+	{
+		n[i] = count_of(query, state->plan->plan_node_id, i);
+		sum += n[i];
+	}
 	if (sum != 0 || (es->format != EXPLAIN_FORMAT_TEXT && rel != NULL && ztts_is_zheap(rel)))
-		show(node->n, es);
+		show(n, es);
 }
 
 /* zexplain_install: See explain.h. */
