@@ -210,6 +210,21 @@ zversion_show(Relation rel, const ZVersion *version, ItemPointer tid, TupleTable
 }
 
 /*
+ * Returns whether the snapshot is known to see the newest version of a row by
+ * its slot, which is young, without undo.
+ */
+static inline bool
+is_seen(const ZPageSlot *slot, Snapshot snapshot)
+{
+	ZXid		xid = ZSLOT_XID(slot);
+	bool		ours = TransactionIdIsCurrentTransactionId(zxid_to_xid(xid));
+
+	if (snapshot->snapshot_type == SNAPSHOT_SELF)
+		return ours || zxid_is_committed(xid);
+	return !ours && zsnapshot_is_mvcc(snapshot) && zxid_visible_mvcc(xid, snapshot);
+}
+
+/*
  * Tries to answer under the share lock, without undo: there is no row, or the
  * chain of the row's slot is visible as a whole. Returns whether it has
  * answered.
@@ -258,9 +273,7 @@ fetch_at_once(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 		version->chain = slot.ptr;
 		if (zvis_is_young(rel, block, s, &slot, oldest))
 		{
-			if (!zsnapshot_is_mvcc(snapshot) ||
-				TransactionIdIsCurrentTransactionId(zxid_to_xid(xid)) ||
-				!zxid_visible_mvcc(xid, snapshot))
+			if (!is_seen(&slot, snapshot))
 				return false;
 		}
 		else if (!ZH_LIVE(header))

@@ -103,7 +103,8 @@ extern bool zvis_fetch_at_once(Relation rel, Buffer buf, OffsetNumber off, Snaps
 /*
  * zvis_fetch_locked: does what zvis_fetch does, for SnapshotSelf, on a page
  * that the caller has locked and checked, if no undo has to be read: the row is
- * live and its slot's owner is before `oldest`. Returns whether it has done so.
+ * live, and its slot's owner is our transaction or has committed. Returns
+ * whether it has done so.
  */
 extern bool zvis_fetch_locked(Relation rel, Buffer buf, OffsetNumber off, ZVersion *version);
 
