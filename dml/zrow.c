@@ -564,61 +564,18 @@ examine_committed(const ZRow *row, const ZRowWish *wish, ZRowState *state)
 }
 
 /*
- * Finds the author of a live row, as zvis_author does, if an earlier command of
- * our transaction has inserted the row, and the record is known without reading
- * undo: it covers several rows of the page, and all newer records of the chain
- * are of one command and concern other rows (zown_skip). Returns whether it
- * has; *author is set then.
+ * Returns whether the newest version of a live row in a slot of our own is
+ * known to be one that the wish's snapshot sees and its command may change.
  */
 static bool
-is_inserted_by_us(const ZRow *row, ZHeader header, const ZRowWish *wish, ZAuthor *author)
+is_own_visible(const ZRow *row, ZHeader header, const ZRowWish *wish)
 {
-	RelFileNumber relnumber = row->rel->rd_locator.relNumber;
-	Snapshot	snapshot = wish->snapshot;
-	const ZPageSlot *slot;
-	const ZuRecord *rec;
-	UndoPtr		ptr;
+	int			s = ZH_SLOT(header);
 
-	Assert(ZH_LIVE(header) && ZH_SLOT(header) >= 1);
-	if (ZH_SLOT(header) > zpage_nslots(row->page))
-		return false;
-	slot = zpage_slot(row->page, ZH_SLOT(header));
-	if (zslot_locks_only(slot))
-		return false;
-	ptr = zown_skip(relnumber, row->block, row->off, slot->ptr);
-	rec = ztrail_insertion(relnumber, row->block, ptr, row->off);
-	if (rec == NULL || TransactionIdIsValid(rec->as_of) || rec->cid >= wish->cid ||
-		!TransactionIdIsCurrentTransactionId(zxid_to_xid(rec->xid)))
-		return false;
-	memset(author, 0, sizeof(*author));
-	author->status = ZXID_OWN;
-	author->xid = rec->xid;
-	author->cid = rec->cid;
-	author->ptr = ptr;
-	author->type = rec->type;
-	author->xflags = rec->xflags;
-	author->forward = rec->forward;
-	author->visible = !zsnapshot_is_mvcc(snapshot) || rec->cid < snapshot->curcid;
-	return true;
+	return s >= 1 && s <= zpage_nslots(row->page) && zsnapshot_is_mvcc(wish->snapshot) &&
+		wish->snapshot->curcid <= wish->cid &&
+		zvis_own_visible(row, zpage_slot(row->page, s), wish->snapshot);
 }
-
-#ifdef USE_ASSERT_CHECKING
-/* Returns whether zvis_author finds the same. */
-static bool
-is_author(const ZRow *row, Snapshot snapshot, const ZAuthor *author)
-{
-	ZSlotView	slots;
-	ZRow		again = *row;
-	ZAuthor		found;
-
-	zslots_copy(row->rel, row->block, row->page, &slots);
-	again.slots = &slots;
-	zvis_author(&again, snapshot, &found);
-	return found.status == author->status && found.ptr == author->ptr &&
-		found.xid == author->xid && found.cid == author->cid && found.type == author->type &&
-		found.xflags == author->xflags && found.visible == author->visible;
-}
-#endif
 
 /*
  * Finds the row's newest version, and rolls changes of aborted transactions
@@ -652,9 +609,10 @@ find_author(const ZRowWish *wish, ZRow *row, ZSlotView *slots, ZRowState *state)
 			state->author.visible = true;
 			return true;
 		}
-		if (ZH_LIVE(state->header) && is_inserted_by_us(row, state->header, wish, &state->author))
+		if (ZH_LIVE(state->header) && is_own_visible(row, state->header, wish))
 		{
-			Assert(is_author(row, wish->snapshot, &state->author));
+			state->author.status = ZXID_COMMITTED;
+			state->author.visible = true;
 			return true;
 		}
 		zslots_copy(row->rel, row->block, page, slots);

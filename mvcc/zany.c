@@ -79,6 +79,8 @@ typedef struct AnyResult
 	UndoPtr		change;			/* the record of the oldest update or deletion
 								 * that was skipped */
 	bool		own_bottom;		/* the chain ends in an own insertion */
+	bool		seen;			/* the version is the newest one, live, and
+								 * what accept's MVCC snapshot sees */
 } AnyResult;
 
 /*
@@ -93,6 +95,7 @@ walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *v
 		 AnyResult *result)
 {
 	ZXid		replaced_by = InvalidZXid;
+	bool		newest = true;
 	ZWalkResult found;
 
 	memset(result, 0, sizeof(*result));
@@ -104,7 +107,10 @@ walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *v
 		if (status == ZXID_COMMITTED || status == ZXID_ALL_VISIBLE)
 			break;
 		if (status != ZXID_OWN)
+		{
+			newest = false;
 			continue;
+		}
 		skip = walk->rec.cid >= limit;
 		if (!skip && !bottom)
 			break;				/* the newest own version that is not skipped
@@ -130,6 +136,10 @@ walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *v
 		return false;
 	if (found == ZWALK_ALL_VISIBLE || found == ZWALK_ACCEPTED)
 		result->own_bottom = file_is_ours(walk->rel);
+	result->seen = newest && !result->skipped && accept->kind == ZACCEPT_MVCC &&
+		ZH_LIVE(walk->header) &&
+		(found == ZWALK_ALL_VISIBLE || found == ZWALK_ACCEPTED ||
+		 (found == ZWALK_AUTHOR && zaccept_version(accept, &walk->rec)));
 	zversion_from_walk(version, walk, true);
 	version->xmax = replaced_by;
 	return true;
@@ -192,11 +202,13 @@ begin_walk(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, int trie
 
 /*
  * Runs walk_any, again on a new copy of the page as long as it wants one. Sets
- * version->found to false if there is no row.
+ * version->found to false if there is no row. The result's 'seen' is about
+ * snapshot, which may be NULL; it is an MVCC snapshot that sees no version
+ * which is to be skipped.
  */
 static void
-fetch_any(Relation rel, Buffer buf, OffsetNumber off, CommandId limit, bool bottom,
-		  ZVersion *version, AnyResult *result)
+fetch_any(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, CommandId limit,
+		  bool bottom, ZVersion *version, AnyResult *result)
 {
 	ZCopyWalk	copy;
 	ZAccept		accept;
@@ -205,7 +217,8 @@ fetch_any(Relation rel, Buffer buf, OffsetNumber off, CommandId limit, bool bott
 	memset(result, 0, sizeof(*result));
 	for (int tries = 0; begin_walk(&copy, rel, buf, off, tries); tries++)
 	{
-		zaccept_init(&accept, ZACCEPT_OWN_BEFORE, NULL, copy.slots.oldest);
+		zaccept_init(&accept, snapshot != NULL ? ZACCEPT_MVCC : ZACCEPT_OWN_BEFORE, snapshot,
+					 copy.slots.oldest);
 		accept.limit = bottom ? 0 : limit;
 		if (walk_any(&copy.walk, &accept, limit, bottom, version, result))
 			break;
@@ -463,7 +476,8 @@ fetch_unclear(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *slot, b
 	AnyResult	result;
 
 	Assert(zc_buffer_unlocked(buf));
-	fetch_any(rel, buf, ItemPointerGetOffsetNumber(tid), InvalidCommandId, false, version, &result);
+	fetch_any(rel, buf, ItemPointerGetOffsetNumber(tid), NULL, InvalidCommandId, false, version,
+			  &result);
 	if (!version->found)
 		return;
 	zcount(by_tid ? ZCOUNT_UNCLEAR_REFUSED : ZCOUNT_UNCLEAR_ANSWERED, 1);
@@ -499,7 +513,7 @@ fetch_without_level(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *s
 		level->changed.change = InvalidUndoPtr;
 		return;					/* ANY-1b */
 	}
-	fetch_any(rel, buf, off, InvalidCommandId, true, version, &result);
+	fetch_any(rel, buf, off, NULL, InvalidCommandId, true, version, &result);
 	if (result.own_bottom)
 		return;					/* ANY-4 */
 	fetch_unclear(rel, buf, tid, slot, by_tid, version);	/* ANY-5 */
@@ -513,7 +527,7 @@ walk_finds(const ZChangedRow *rows, Relation rel, Buffer buf, OffsetNumber off, 
 	ZVersion	found;
 	AnyResult	result;
 
-	fetch_any(rel, buf, off, limit, false, &found, &result);
+	fetch_any(rel, buf, off, NULL, limit, false, &found, &result);
 	return result.skipped && result.change == rows->change && found.found &&
 		found.xmax == rows->xid && is_same_row(found.row, found.len, rows->old, rows->oldlen);
 }
@@ -541,17 +555,17 @@ fetch_kept_old(Relation rel, Buffer buf, ItemPointer tid, ZLevel *level, ZVersio
 }
 
 /*
- * Fetches a row that no walk is needed for: it has no version of our own, and
- * the query's snapshot sees the newest one (ANY-3). Returns whether it has. If
- * not, sets *ours to whether the row can have versions of our own. On entry and
- * on return buf is pinned and not locked.
+ * Fetches a row that no walk is needed for: snapshot sees its newest version
+ * (ANY-3), so that there is none to skip. Returns whether it has. If not, sets
+ * *ours to whether the row can have versions of our own. snapshot may be NULL,
+ * as for fetch_any. On entry and on return buf is pinned and not locked.
  */
 static bool
 fetch_plain(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version,
 			bool *ours)
 {
 	Assert(zc_buffer_unlocked(buf));
-	if (snapshot == NULL || !IsMVCCSnapshot(snapshot))
+	if (snapshot == NULL)
 		LockBuffer(buf, BUFFER_LOCK_SHARE);
 	else if (zvis_fetch_at_once(rel, buf, off, snapshot, version))
 	{
@@ -564,9 +578,9 @@ fetch_plain(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVers
 }
 
 /*
- * zany_fetch: See zany.h. Applies the rules in their order. Most rows have no
- * version of our own, so that ANY-1 and ANY-2 cannot apply: fetch_plain finds
- * out and fetches them without a walk.
+ * zany_fetch: See zany.h. Applies the rules in their order. To most rows ANY-1
+ * and ANY-2 cannot apply: fetch_plain finds out and fetches them without a
+ * walk.
  */
 void
 zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, bool by_tid,
@@ -580,6 +594,7 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, boo
 	bool		locked;
 	bool		ours = false;
 	SlotUse		use = SLOT_OTHER;
+	Snapshot	seeing;
 
 	Assert(BufferIsValid(buf));
 	ItemPointerSet(&tid, BufferGetBlockNumber(buf), off);
@@ -611,13 +626,16 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, boo
 	 * which have not been locked; one of them may be this same row.
 	 */
 	locked = zlevel_has_locked(rel, &tid) && (slot == NULL || slot_of_level(estate, slot));
-	if (!locked && fetch_plain(rel, buf, off, estate->es_snapshot, version, &ours))
+	seeing = estate->es_snapshot;
+	if (!zsnapshot_is_mvcc(seeing) || seeing->curcid > limit)
+		seeing = NULL;
+	if (!locked && fetch_plain(rel, buf, off, seeing, version, &ours))
 		return;
 	if (locked || ours)
 	{
-		fetch_any(rel, buf, off, limit, false, version, &result);
-		if (result.skipped)
-			return;				/* ANY-1 */
+		fetch_any(rel, buf, off, locked ? NULL : seeing, limit, false, version, &result);
+		if (result.skipped || result.seen)
+			return;				/* ANY-1; ANY-3 */
 		if (locked)
 			return;				/* ANY-2: no other transaction can have
 								 * changed the row since */
@@ -634,7 +652,7 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, boo
 		if (version->found)
 			return;				/* ANY-3 */
 	}
-	fetch_any(rel, buf, off, InvalidCommandId, true, version, &result);
+	fetch_any(rel, buf, off, NULL, InvalidCommandId, true, version, &result);
 	if (result.own_bottom)
 		return;					/* ANY-4 */
 	fetch_unclear(rel, buf, &tid, slot, by_tid, version);	/* ANY-5 */

@@ -9,7 +9,8 @@
  * remembered: the record below its oldest one, and which offsets it concerns.
  * A row that is not among them has its author below the run. A run is
  * recognised by its newest pointer, which no other record will ever have, so
- * no event needs to invalidate it.
+ * no event needs to invalidate it. If a snapshot accepts all that lies below
+ * the run, it sees these rows, and none of their records is read.
  *
  * Second, whether our own records on a page are in the order of their
  * commands, and what lies below them: these decide whether a walk may end at
@@ -42,6 +43,10 @@ typedef struct Run
 	RelFileNumber relnumber;
 	BlockNumber block;
 	CommandId	cid;
+	CommandId	below_accepted_from;	/* a snapshot with this curcid or a
+										 * greater one accepts all of our
+										 * records of the page that were noted
+										 * before the run */
 	uint64		written[(ZHEAP_MAX_OFFSET + 64) / 64];
 } Run;
 
@@ -55,8 +60,8 @@ typedef struct Run
 
 typedef struct Order
 {
-	CommandId	greatest;		/* of the cids of our records in this
-								 * transaction */
+	CommandId	above;			/* the cids of our records in this transaction
+								 * are less; 0 = there are none */
 	CommandId	ordered_from;	/* a snapshot with this curcid or a greater
 								 * one accepts all of our records that lie
 								 * below the first one that it accepts */
@@ -110,10 +115,6 @@ zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber first, int n,
 
 	Assert(ptr != InvalidUndoPtr);
 	my.any_noted = true;
-	if (cid >= order->greatest)
-		order->greatest = cid;
-	else
-		order->ordered_from = order->greatest + 1;
 	if (prev == InvalidUndoPtr || prev != my.run.head || my.run.cid != cid ||
 		my.run.block != block ||
 		my.run.relnumber != relnumber)
@@ -123,7 +124,12 @@ zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber first, int n,
 		my.run.block = block;
 		my.run.cid = cid;
 		my.run.below = prev;
+		my.run.below_accepted_from = order->above;
 	}
+	if (cid + 1 >= order->above)
+		order->above = cid + 1;
+	else
+		order->ordered_from = order->above;
 	my.run.head = ptr;
 	note_written(first, Min(first + n - 1, ZHEAP_MAX_OFFSET));
 }
@@ -187,6 +193,14 @@ void
 zown_note_rewrite(void)
 {
 	my.on_unseen = true;
+}
+
+bool
+zown_accepts_row(RelFileNumber relnumber, BlockNumber block, OffsetNumber off, UndoPtr head,
+				 CommandId command)
+{
+	return zown_skip(relnumber, block, off, head) != head && !my.on_unseen && !IsParallelWorker() &&
+		command >= my.run.below_accepted_from;
 }
 
 bool

@@ -788,18 +788,6 @@ ztrail_next(ZChain *chain, ZTrailReader *reader, OffsetNumber off, bool whole, Z
 	return step;
 }
 
-const ZuRecord *
-ztrail_insertion(RelFileNumber relnumber, BlockNumber block, UndoPtr ptr, OffsetNumber off)
-{
-	const ZuRecord *range = &backend.range;
-
-	Assert(off >= FirstOffsetNumber && off <= ZHEAP_MAX_OFFSET);
-	if (ptr == InvalidUndoPtr || ptr != backend.range_ptr || range->block != block ||
-		range->relnumber != relnumber || !zrecord_concerns(range, off))
-		return NULL;
-	return range;
-}
-
 ZChainStep
 zheaders_next(ZChain *chain, ZHeaders *headers, ZuRecord *rec)
 {

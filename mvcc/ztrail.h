@@ -66,15 +66,6 @@ ztrail_start(ZTrailReader *reader)
 extern ZChainStep ztrail_next(ZChain *chain, ZTrailReader *reader, OffsetNumber off, bool whole,
 							  ZuRecord *rec);
 
-/*
- * ztrail_insertion: returns the record at ptr if it is the one that
- * ztrail_next has kept (the insertion of several rows that was read
- * last), if it is of this page, and if it covers the row at off; else NULL.
- * Valid until the next call of ztrail_next.
- */
-extern const ZuRecord *ztrail_insertion(RelFileNumber relnumber, BlockNumber block, UndoPtr ptr,
-										OffsetNumber off);
-
 /* Headers of records read ahead. */
 typedef struct ZHeaders
 {

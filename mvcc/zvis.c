@@ -13,6 +13,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "mvcc/zhandle.h"
+#include "mvcc/zown.h"
 #include "mvcc/zwalk.h"
 #include "page/zoverflow.h"
 #include "storage/bufmgr.h"
@@ -209,19 +210,53 @@ zversion_show(Relation rel, const ZVersion *version, ItemPointer tid, TupleTable
 	ztts_set_xmax(slot, version->xmax);
 }
 
+#ifdef USE_ASSERT_CHECKING
+/* Returns whether the record of the row's newest version says that, too. */
+static bool
+author_is_visible(const ZRow *row, Snapshot snapshot)
+{
+	ZSlotView	slots;
+	ZRow		again = *row;
+	ZAuthor		author;
+
+	zslots_copy(row->rel, row->block, row->page, &slots);
+	again.slots = &slots;
+	zvis_author(&again, snapshot, &author);
+	if (author.visible)
+		return true;
+	/* of a row that is not live zvis_author accepts nothing */
+	return author.status == ZXID_OWN ? author.cid < snapshot->curcid
+		: author.status == ZXID_COMMITTED && zxid_visible_mvcc(author.xid, snapshot);
+}
+#endif
+
+bool
+zvis_own_visible(const ZRow *row, const ZPageSlot *slot, Snapshot snapshot)
+{
+	if (!zsnapshot_is_mvcc(snapshot) ||
+		!zown_accepts_row(row->rel->rd_locator.relNumber, row->block, row->off, slot->ptr,
+						  snapshot->curcid) ||
+		!TransactionIdIsCurrentTransactionId(zxid_to_xid(ZSLOT_XID(slot))))
+		return false;
+	Assert(author_is_visible(row, snapshot));
+	return true;
+}
+
 /*
- * Returns whether the snapshot is known to see the newest version of a row by
+ * Returns whether the snapshot is known to see the newest version of the row by
  * its slot, which is young, without undo.
  */
 static inline bool
-is_seen(const ZPageSlot *slot, Snapshot snapshot)
+is_seen(const ZRow *row, const ZPageSlot *slot, Snapshot snapshot)
 {
 	ZXid		xid = ZSLOT_XID(slot);
 	bool		ours = TransactionIdIsCurrentTransactionId(zxid_to_xid(xid));
 
 	if (snapshot->snapshot_type == SNAPSHOT_SELF)
 		return ours || zxid_is_committed(xid);
-	return !ours && zsnapshot_is_mvcc(snapshot) && zxid_visible_mvcc(xid, snapshot);
+	if (ours)
+		return zvis_own_visible(row, slot, snapshot);
+	return zsnapshot_is_mvcc(snapshot) && zxid_visible_mvcc(xid, snapshot);
 }
 
 /*
@@ -273,7 +308,9 @@ fetch_at_once(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 		version->chain = slot.ptr;
 		if (zvis_is_young(rel, block, s, &slot, oldest))
 		{
-			if (!is_seen(&slot, snapshot))
+			ZRow		newest = {rel, block, off, page};
+
+			if (!is_seen(&newest, &slot, snapshot))
 				return false;
 		}
 		else if (!ZH_LIVE(header))

@@ -93,9 +93,10 @@ extern void zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snap
 
 /*
  * zvis_fetch_at_once: does what zvis_fetch does, for an MVCC snapshot, if no
- * undo has to be read: there is no row, or the owner of the row's slot is
- * another transaction whose changes the snapshot sees. Returns whether it has
- * done so; if not, buf is locked in share mode on return.
+ * undo has to be read: there is no row, the owner of its slot is another
+ * transaction whose changes the snapshot sees, or zvis_own_visible says so.
+ * Returns whether it has done so; if not, buf is locked in share mode on
+ * return.
  */
 extern bool zvis_fetch_at_once(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot,
 							   ZVersion *version);
@@ -125,6 +126,14 @@ typedef struct ZAuthor
 	bool		visible;		/* the MVCC snapshot given sees the version;
 								 * without one: it is own or committed */
 } ZAuthor;
+
+/*
+ * zvis_own_visible: returns whether it is known, without reading undo, that the
+ * MVCC snapshot sees the newest version of the row, whose slot is given: an
+ * earlier command of our transaction wrote it, or another transaction did so
+ * before (zown_accepts_row). The page is locked; row->slots is not used.
+ */
+extern bool zvis_own_visible(const ZRow *row, const ZPageSlot *slot, Snapshot snapshot);
 
 /*
  * zvis_author: finds the transaction that wrote the newest version of row,
