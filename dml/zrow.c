@@ -694,6 +694,23 @@ examine_at_once(const ZRowWish *wish, ZRowState *state)
 }
 
 /*
+ * Returns whether our transaction wrote the newest version of a row on a locked
+ * page. zrow_examine names no author if the snapshot accepts a record further
+ * up in the chain (VIS-3).
+ */
+static bool
+is_written_by_us(Relation rel, Buffer buf, OffsetNumber off)
+{
+	ZSlotView	slots;
+	ZRow		row = zvis_row_on(rel, buf, off, &slots);
+	ZAuthor		author;
+
+	zslots_copy(row.rel, row.block, row.page, &slots);
+	zvis_author(&row, InvalidSnapshot, &author);
+	return author.status == ZXID_OWN;
+}
+
+/*
  * Does zrow_examine's work for a row that examine_at_once has not answered for.
  * Examines the newest version first, and the locks only if the version allows
  * the change and the header has a lock hint. If that rolls changes back, the
@@ -756,6 +773,9 @@ examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 			state->wait_for = search.conflicting;
 		if (result == TM_Ok && search.conflicting != InvalidZXid)
 			result = TM_BeingModified;
+		if (result == TM_BeingModified && !state->own_hold &&
+			zslots_may_be_ours(row.page, state->header))
+			state->own_hold = is_written_by_us(row.rel, wish->buf, row.off);
 		break;
 	}
 	if (result != TM_Ok)
@@ -777,23 +797,12 @@ zrow_examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 	return examine(wish, state, tmfd);
 }
 
-/*
- * zrow_ask: See zdml_internal.h. zrow_examine names no author if the snapshot
- * accepts a record further up in the chain (VIS-3), so it is looked for here.
- */
+/* zrow_ask: See zdml_internal.h. */
 void
 zrow_ask(const ZRowWish *wish, const ZRowState *state)
 {
-	ZSlotView	slots;
-	ZRow		row;
-	ZAuthor		author;
-
-	if (state->own_share || !zctid_asks(wish->rel))
-		return;
-	row = zvis_row_on(wish->rel, wish->buf, ItemPointerGetOffsetNumber(wish->tid), &slots);
-	zslots_copy(row.rel, row.block, row.page, &slots);
-	zvis_author(&row, InvalidSnapshot, &author);
-	if (author.status == ZXID_OWN)
+	if (state->own_share || !zctid_asks(wish->rel) ||
+		is_written_by_us(wish->rel, wish->buf, ItemPointerGetOffsetNumber(wish->tid)))
 		return;
 	LockBuffer(wish->buf, BUFFER_LOCK_UNLOCK);
 	zctid_refuse(wish->rel);
