@@ -78,8 +78,21 @@ zfaults_put(FunctionCallInfo fcinfo, ZFaults *faults)
 }
 
 /*
- * zfaults_try: See faults.h. The subtransaction ends before a cancellation is
- * raised again. It has written nothing, so that its end leaves the error as it
+ * Returns whether an error is about the session or the server's resources, and
+ * not about what is checked. A file that cannot be read is a fault.
+ */
+static bool
+is_about_session(int code)
+{
+	int			category = ERRCODE_TO_CATEGORY(code);
+
+	return code == ERRCODE_LOCK_NOT_AVAILABLE || category == ERRCODE_TRANSACTION_ROLLBACK ||
+		category == ERRCODE_INSUFFICIENT_RESOURCES || category == ERRCODE_OPERATOR_INTERVENTION;
+}
+
+/*
+ * zfaults_try: See faults.h. The subtransaction ends before an error is raised
+ * again. It has written nothing, so that its end leaves the error as it
  * is.
  */
 char *
@@ -107,7 +120,7 @@ zfaults_try(ZFaults *faults, void (*test) (void *arg), void *arg)
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
 		CurrentResourceOwner = owner;
-		if (code == ERRCODE_QUERY_CANCELED || code == ERRCODE_OUT_OF_MEMORY)
+		if (is_about_session(code))
 			PG_RE_THROW();
 		MemoryContextSwitchTo(faults->context);
 		edata = CopyErrorData();

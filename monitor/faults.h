@@ -42,8 +42,9 @@ extern void zfaults_forget(ZFaults *faults);
 /*
  * zfaults_try: calls test(arg) in a subtransaction, with the context of faults
  * as the current one. Returns NULL, or the text of the error that the test has
- * raised, allocated in that context. Raises only cancellations and lack of
- * memory.
+ * raised, allocated in that context. Raises only errors that are about the
+ * session or the server's resources: cancellations, locks not available, lack
+ * of memory and the like.
  */
 extern char *zfaults_try(ZFaults *faults, void (*test) (void *arg), void *arg);
 

@@ -83,25 +83,36 @@ open_index(Oid indexoid, Relation *table)
 }
 
 /*
- * Returns the transaction that marked the index valid, if it is a later one
- * than that which created the index: so it is after CREATE INDEX CONCURRENTLY.
- * Returns InvalidTransactionId for other builds. REINDEX CONCURRENTLY is among
- * these: one transaction writes both catalog rows, those of pg_class and of
- * pg_index, of the index that it puts in place.
+ * Returns the transaction that wrote the row of pg_index, if it is a later one
+ * than that which created the index: so it is after a concurrent build, which
+ * marks the index valid in its last transaction. So it is also after CLUSTER
+ * ON, REPLICA IDENTITY USING INDEX and the like; nothing tells these apart.
+ * Returns InvalidTransactionId otherwise. Rows of pg_attribute date the
+ * creation: other ALTER INDEX commands, and the end of REINDEX CONCURRENTLY,
+ * write the row of pg_class.
  */
 static TransactionId
 concurrent_build_end(Relation index)
 {
 	TransactionId valid = HeapTupleHeaderGetXmin(index->rd_indextuple->t_data);
-	HeapTuple	row = SearchSysCache1(RELOID, ObjectIdGetDatum(RelationGetRelid(index)));
-	TransactionId created;
 
-	if (!HeapTupleIsValid(row))
-		elog(ERROR, "cache lookup failed for relation %u", RelationGetRelid(index));
-	created = HeapTupleHeaderGetXmin(row->t_data);
-	ReleaseSysCache(row);
-	return TransactionIdIsNormal(valid) && TransactionIdPrecedes(created, valid) ? valid
-		: InvalidTransactionId;
+	if (!TransactionIdIsNormal(valid))
+		return InvalidTransactionId;
+	for (int i = 1; i <= RelationGetNumberOfAttributes(index); i++)
+	{
+		HeapTuple	row = SearchSysCache2(ATTNUM, ObjectIdGetDatum(RelationGetRelid(index)),
+										  Int16GetDatum(i));
+		TransactionId created;
+
+		if (!HeapTupleIsValid(row))
+			elog(ERROR, "cache lookup failed for attribute %d of relation %u", i,
+				 RelationGetRelid(index));
+		created = HeapTupleHeaderGetXmin(row->t_data);
+		ReleaseSysCache(row);
+		if (TransactionIdPrecedes(created, valid))
+			return valid;
+	}
+	return InvalidTransactionId;
 }
 
 /*
