@@ -334,6 +334,7 @@ check_chain(Check *check, int s)
 		UndoPtr		ptr = chain.here;
 		ZXidStatus	status;
 
+		CHECK_FOR_INTERRUPTS();
 		if (n == MAX_CHAIN)
 		{
 			fault(check, "CHAIN-5", 0, "slot %d: the chain has more than %d records", s, MAX_CHAIN);
@@ -414,6 +415,7 @@ check_lock_list(Check *check, int s)
 		UndoPtr		ptr = chain.here;
 		ZLockEntry	entry;
 
+		CHECK_FOR_INTERRUPTS();
 		if (n == MAX_CHAIN)
 		{
 			fault(check, "CHAIN-5", 0, "slot %d: the list of locks has more than %d records", s,

@@ -11,6 +11,7 @@
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
 #include "mvcc/zlockers.h"
 #include "mvcc/ztrail.h"
 #include "storage/bufmgr.h"
@@ -215,6 +216,8 @@ holders_of_chain(Holders *holders, int s, const ZPageSlot *slot, ZXid oldest,
 	{
 		ZXidStatus	status = zxid_status_at(rec.xid, oldest);
 
+		CHECK_FOR_INTERRUPTS(); /* without effect while the page is locked */
+
 		/*
 		 * Records of aborted subtransactions may lie above those of their
 		 * transaction, which is in progress.
@@ -249,7 +252,10 @@ holders_of_slot(Holders *holders, int s, const ZPageSlot *slot, ZXid oldest,
 
 		zlockers_begin(&scan, slot, oldest, relnumber, block, InvalidOffsetNumber);
 		while (zlockers_next(&scan, &entry, &status))
+		{
+			CHECK_FOR_INTERRUPTS();
 			add_holder(holders, ZLOCK_OFFSET(entry), ZLOCK_XID(entry), ZLOCK_MODE(entry), false);
+		}
 	}
 	else if (slot->xid_flags & ZSLOT_INLINE_LOCKS)
 	{
