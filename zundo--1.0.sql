@@ -170,8 +170,6 @@ COMMENT ON FUNCTION zundo.row_locks(pg_catalog.regclass) IS
 CREATE FUNCTION zundo.xmin_or_own(xmin pg_catalog.xid, cmax pg_catalog.cid, tableoid pg_catalog.oid)
     RETURNS pg_catalog.xid
     AS 'MODULE_PATHNAME', 'zundo_xmin_or_own' LANGUAGE C STRICT STABLE PARALLEL SAFE;
--- the planner puts it into queries of all roles
-GRANT EXECUTE ON FUNCTION zundo.xmin_or_own(pg_catalog.xid, pg_catalog.cid, pg_catalog.oid) TO PUBLIC;
 COMMENT ON FUNCTION zundo.xmin_or_own(pg_catalog.xid, pg_catalog.cid, pg_catalog.oid) IS
     'xmin of a row, whose system columns the arguments are, for a comparison with the ID of the own transaction';
 
@@ -546,7 +544,6 @@ CREATE FUNCTION zundo.convert_note() RETURNS pg_catalog.trigger
     AS 'MODULE_PATHNAME', 'zundo_convert_note' LANGUAGE C VOLATILE;
 COMMENT ON FUNCTION zundo.convert_note() IS
     'trigger function of zundo.convert';
-REVOKE ALL ON FUNCTION zundo.convert_note() FROM PUBLIC;
 
 CREATE PROCEDURE zundo.convert(rel pg_catalog.regclass, am pg_catalog.name, lock_wait int DEFAULT 50,
         step int DEFAULT 1024, pause int DEFAULT 0)
@@ -651,10 +648,11 @@ COMMENT ON FUNCTION zundo.convert_plan(pg_catalog.regclass, pg_catalog.name) IS
 
 -- Rights: what shows the work of other roles, or costs much, is for monitoring roles. Bytes of pages and of undo bypass row
 -- security and column privileges and include deleted rows, so they are for superusers, whatever is granted. zundo.check and
--- zundo.row_locks check rights themselves.
+-- zundo.row_locks check rights themselves. The superuser's default privileges may give nothing to PUBLIC.
 
 GRANT SELECT ON zundo.stat_undo, zundo.stat_horizon, zundo.stat_database, zundo.undo_history, zundo.table_sizes TO PUBLIC;
 
+GRANT EXECUTE ON ALL ROUTINES IN SCHEMA zundo TO PUBLIC;
 REVOKE ALL ON FUNCTION zundo.page_items(pg_catalog.regclass, bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.page_slots(pg_catalog.regclass, bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.index_items(pg_catalog.regclass, bigint) FROM PUBLIC;
@@ -664,6 +662,7 @@ REVOKE ALL ON FUNCTION zundo.purge() FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.repair_undo(boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.stat_reset() FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.stat_get_rollback() FROM PUBLIC;
+REVOKE ALL ON FUNCTION zundo.convert_note() FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION zundo.stat_get_rollback() TO pg_monitor;
 GRANT SELECT ON zundo.stat_rollback TO pg_monitor;

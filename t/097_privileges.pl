@@ -37,14 +37,19 @@ like($err, qr/42P06: schema "zundo" already exists.*HINT:  Drop or rename the sc
 like(($node->psql('d', 'CREATE EXTENSION zundo SCHEMA zundo'))[2], qr/must be installed in schema "pg_catalog"/, 'nor asked for');
 $node->safe_psql('d', 'ALTER SCHEMA zundo RENAME TO evil');
 # The same operators in the search_path of the role that installs and of the
-# role that looks.
+# role that looks; nor do the default privileges of the former matter.
 $node->safe_psql('d', q{
 	SET search_path = evil, pg_catalog;
+	ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC;
 	CREATE EXTENSION zundo;
+	ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO PUBLIC;
 	SELECT count(*) FROM zundo.table_sizes; SELECT count(*) FROM zundo.stat_horizon; SELECT count(*) FROM zundo.stat_rollback});
 is($node->safe_psql('d', q{SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'}), 'f', 'views mean the operators of the server');
 is($node->safe_psql('d', q{SELECT count(*) FROM pg_depend WHERE refobjid IN (SELECT oid FROM pg_operator WHERE oprnamespace = 'evil'::regnamespace) AND classid = 'pg_rewrite'::regclass}),
 	'0', 'none of them uses another');
+is($node->safe_psql('d', q{SELECT string_agg(proname, ' ' ORDER BY proname) FROM pg_proc
+	WHERE pronamespace = 'zundo'::regnamespace AND NOT has_function_privilege('mallory', oid, 'EXECUTE')}),
+	'convert_note discard index_items page_items page_slots purge repair_undo stat_get_rollback stat_reset undo_records', 'what is not for everybody');
 $node->safe_psql('d', q{
 	CREATE TABLE precious (id int, t text) USING zheap; INSERT INTO precious VALUES (1, 'x');
 	ALTER TABLE precious OWNER TO owner});

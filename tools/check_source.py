@@ -382,7 +382,7 @@ def check_qualified_sql():
         if re.search(rf"\bWITH {re.escape(name)} AS \(", statement):
             continue
         if "." in name or name.upper() in ("PUBLIC", "COLUMN", "TABLE", "VIEW", "FUNCTION", "PROCEDURE", "SCHEMA", "ACCESS", "EXTENSION", "HANDLER",
-                                             "MATERIALIZED", "LATERAL"):
+                                             "MATERIALIZED", "LATERAL", "ALL"):
             continue
         if re.match(r"\s*(COMMENT|GRANT|REVOKE)", statement) and re.search(r"\bSCHEMA\b", text[match.start():match.end() + 1]):
             continue
