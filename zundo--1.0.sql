@@ -229,7 +229,7 @@ COMMENT ON FUNCTION zundo.index_items(pg_catalog.regclass, bigint) IS
 CREATE FUNCTION zundo.repair_undo(dry_run boolean DEFAULT true,
         OUT block bigint, OUT step pg_catalog.text)
     RETURNS SETOF pg_catalog.record
-    AS 'MODULE_PATHNAME', 'zundo_repair_undo' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+    AS 'MODULE_PATHNAME', 'zundo_repair_undo' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION zundo.repair_undo(boolean) IS
     'repair zundo.undo_log as far as no row becomes wrong, or show what would be done; for superusers';
 
@@ -242,7 +242,7 @@ COMMENT ON VIEW zundo.stat_undo IS
     'undo logs of this database: the process that writes to each, and how much each keeps';
 COMMENT ON COLUMN zundo.stat_undo.log IS 'number of the undo log';
 COMMENT ON COLUMN zundo.stat_undo.pid IS 'process that writes to the log; null if there is none';
-COMMENT ON COLUMN zundo.stat_undo.attached IS 'whether a session or a prepared transaction holds the log';
+COMMENT ON COLUMN zundo.stat_undo.attached IS 'whether there is such a process';
 COMMENT ON COLUMN zundo.stat_undo.bytes IS 'bytes that the log keeps';
 COMMENT ON COLUMN zundo.stat_undo.extents IS 'extents of 512 kB that the log occupies';
 COMMENT ON COLUMN zundo.stat_undo.discard_ptr IS 'where the undo of the log begins';
@@ -332,7 +332,7 @@ COMMENT ON COLUMN zundo.undo_history.query_id IS 'id of the query that it execut
 
 CREATE VIEW zundo.stat_horizon AS
     WITH h AS (SELECT kind, name, pid, xid, since, relation, mode, holder, zundo.stat_get_kept(xid) AS kept FROM (
-        SELECT CASE WHEN a.backend_type OPERATOR(pg_catalog.=) 'walsender' THEN 'standby' ELSE 'backend' END AS kind,
+        SELECT CASE WHEN a.backend_type OPERATOR(pg_catalog.=) 'walsender' AND a.datname IS NULL THEN 'standby' ELSE 'backend' END AS kind,
                pg_catalog.concat_ws(' ', a.usename, a.application_name) AS name,
                a.pid,
                CASE WHEN a.backend_xmin IS NULL

@@ -4,7 +4,8 @@
  *
  * Called from SQL only (zundo--1.0.sql, which also grants the rights). Works
  * on copies: no function holds a page lock while it forms its result. Only
- * zundo_discard and zundo_purge change anything.
+ * zundo_discard, zundo_purge and zundo_stat_reset change anything; and
+ * zundo_stat_database removes the counters of databases that were dropped.
  *
  * Locks: AccessShareLock on tables, conditionally for stat_rollback. No crash
  * points.
@@ -49,7 +50,7 @@
  */
 #define MAX_PENDING_RECORDS 100000
 
-/* How long discard() and purge() wait for another process that discards. */
+/* How long zmon_discard waits for another process that discards. */
 #define DISCARD_PATIENCE_MS	5000
 
 PGDLLEXPORT Datum zundo_undo_bytes_in_use(PG_FUNCTION_ARGS);
@@ -202,6 +203,21 @@ zmon_status_name(ZXidStatus status)
 	return "?";
 }
 
+/* zmon_discard: See monitor.h. */
+bool
+zmon_discard(ZuUndoAborts which, bool every_log, ZuDiscardStats *stats)
+{
+	Assert(!TransactionIdIsValid(GetTopTransactionIdIfAny()));
+	for (int ms = 0; !zu_discard(which, every_log, stats); ms++)
+	{
+		if (ms >= DISCARD_PATIENCE_MS)
+			return false;
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(1000L);
+	}
+	return true;
+}
+
 /* ---- undo ---- */
 
 /* zundo.undo_bytes_in_use(): returns the bytes of undo that are kept. */
@@ -225,11 +241,13 @@ Datum
 zundo_stat_undo(PG_FUNCTION_ARGS)
 {
 	ZuLogState *states;
+	ZXid		oldest;
 	int			n;
 
 	InitMaterializedSRF(fcinfo, 0);
 	zu_attach_database();
 	states = zu_log_states(&n);
+	oldest = zu_oldest();
 	for (int i = 0; i < n; i++)
 	{
 		const ZuLogState *s = &states[i];
@@ -244,7 +262,7 @@ zundo_stat_undo(PG_FUNCTION_ARGS)
 		values[4] = Int32GetDatum((int32) s->extents);
 		values[5] = zmon_pointer(s->discard, &nulls[5]);
 		values[6] = zmon_pointer(s->insert, &nulls[6]);
-		values[7] = zmon_xid(zu_oldest(), &nulls[7]);
+		values[7] = zmon_xid(oldest, &nulls[7]);
 		zmon_put(fcinfo, values, nulls);
 	}
 	return (Datum) 0;
@@ -469,9 +487,12 @@ is_held(const Rollbacks *r, ZXid xid)
 	return false;
 }
 
-/* Adds a row for a rollback of this database that no worker is doing now. */
+/*
+ * Adds a row for a rollback of this database that no worker is doing now. Its
+ * bytes and records are null if they are not those of the whole transaction.
+ */
 static void
-put_waiting(Rollbacks *r, ZXid xid, const char *state, uint64 bytes, uint64 records)
+put_waiting(Rollbacks *r, ZXid xid, const char *state, bool whole, uint64 bytes, uint64 records)
 {
 	Datum		values[7];
 	bool		nulls[7] = {0};
@@ -485,6 +506,7 @@ put_waiting(Rollbacks *r, ZXid xid, const char *state, uint64 bytes, uint64 reco
 	values[4] = Int64GetDatum((int64) bytes);
 	values[5] = Int64GetDatum(0);
 	values[6] = Int64GetDatum((int64) records);
+	nulls[4] = nulls[6] = !whole;
 	zmon_put(r->fcinfo, values, nulls);
 }
 
@@ -501,22 +523,22 @@ put_holds(Rollbacks *r)
 			(i == 0 || h[-1].kind != ZU_HOLD_ROLLBACK || h[-1].xid != h->xid))
 			put_waiting(r, h->xid,
 						h->failed ? "failed" : OidIsValid(h->reloid) ? "waiting for lock"
-						: "waiting", h->bytes, h->records);
+						: "waiting", true, h->bytes, h->records);
 	}
 }
 
 /*
  * Adds a row for a transaction with aborted records, unless it is shown
  * already, or its first and last page show that the records are undone and
- * only remain to be discarded.
+ * only remain to be discarded. With whole, p sums up all its records.
  */
 static void
-put_pending(Rollbacks *r, const Pending *p)
+put_pending(Rollbacks *r, const Pending *p, bool whole)
 {
 	Assert(p->records == 0 || p->topxid != InvalidZXid);
 	if (p->records > 0 && !is_active(r, p->topxid) && !is_held(r, p->topxid) &&
 		(page_is_pending(&p->first) || page_is_pending(&p->last)))
-		put_waiting(r, p->topxid, "waiting", p->bytes, p->records);
+		put_waiting(r, p->topxid, "waiting", whole, p->bytes, p->records);
 }
 
 /*
@@ -532,14 +554,20 @@ put_pending_of_log(Rollbacks *r, uint32 logno)
 	UndoPtr		ptr;
 	ZXid		last = InvalidZXid;
 	bool		aborted = false;
+	bool		whole = true;
 
-	for (int i = 0; i < MAX_PENDING_RECORDS && zu_scan_next(scan, &rec, &ptr); i++)
+	for (int i = 0; zu_scan_next(scan, &rec, &ptr); i++)
 	{
 		CHECK_FOR_INTERRUPTS();
+		if (i >= MAX_PENDING_RECORDS)
+		{
+			whole = (rec.flags & ZUF_FIRST) != 0;
+			break;
+		}
 		/* as in zqueue_parse, the log may begin within a transaction */
 		if (i == 0 || (rec.flags & ZUF_FIRST))
 		{
-			put_pending(r, &p);
+			put_pending(r, &p, true);
 			memset(&p, 0, sizeof(p));
 			p.topxid = zu_scan_topxid(scan, &rec);
 		}
@@ -559,7 +587,7 @@ put_pending_of_log(Rollbacks *r, uint32 logno)
 			p.bytes += rec.length;
 		}
 	}
-	put_pending(r, &p);
+	put_pending(r, &p, whole);
 	zu_scan_end(scan);
 }
 
@@ -611,7 +639,7 @@ zundo_stat_holds(PG_FUNCTION_ARGS)
 {
 	static const char *const kinds[] = {"rollback", "row locks", "damaged undo log"};
 	ZuHold		holds[ZU_MAX_HOLDS];
-	ZuReader	readers[32];
+	ZuReader   *readers = palloc(MaxBackends * sizeof(ZuReader));
 	int			n;
 
 	InitMaterializedSRF(fcinfo, 0);
@@ -631,7 +659,7 @@ zundo_stat_holds(PG_FUNCTION_ARGS)
 		values[4] = BoolGetDatum(holds[i].failed);
 		zmon_put(fcinfo, values, nulls);
 	}
-	n = zu_readers(readers, lengthof(readers));
+	n = zu_readers(readers);
 	for (int i = 0; i < n; i++)
 	{
 		Datum		values[6] = {CStringGetTextDatum("reader of old versions")};
@@ -750,20 +778,6 @@ zundo_undo_records(PG_FUNCTION_ARGS)
 }
 
 /*
- * Makes a discard pass, after that of another process if there is one. Makes
- * none if that takes longer than DISCARD_PATIENCE_MS.
- */
-static void
-discard_in_turn(ZuUndoAborts which, bool every_log, ZuDiscardStats *stats)
-{
-	for (int ms = 0; ms < DISCARD_PATIENCE_MS && !zu_discard(which, every_log, stats); ms++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		pg_usleep(1000L);
-	}
-}
-
-/*
  * zundo.discard(): makes a pass as a worker does and returns the bytes freed.
  * The caller's own snapshot counts in the horizon. Raises an error if its
  * transaction has written, and in recovery.
@@ -780,7 +794,7 @@ zundo_discard(PG_FUNCTION_ARGS)
 				 errmsg("zundo.discard() cannot run in a transaction that has modified data"),
 				 errhint("Call it in a separate transaction.")));
 	zu_attach_database();
-	discard_in_turn(ZU_UNDO_ALL, false, &stats);
+	(void) zmon_discard(ZU_UNDO_ALL, false, &stats);
 	PG_RETURN_INT64((int64) stats.bytes_discarded);
 }
 
@@ -795,7 +809,7 @@ empty_logs(void)
 
 	zu_attach_database();
 	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()))
-		discard_in_turn(ZU_UNDO_NONE, true, &stats);
+		(void) zmon_discard(ZU_UNDO_NONE, true, &stats);
 }
 
 /*

@@ -6,6 +6,7 @@
 #define ZUNDO_MONITOR_H
 
 #include "common/zundo.h"
+#include "discard/discard.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "mvcc/zvis.h"
@@ -55,6 +56,13 @@ extern Datum zmon_pointer(UndoPtr ptr, bool *isnull);
  * InvalidZXid.
  */
 extern Datum zmon_xid(ZXid xid, bool *isnull);
+
+/*
+ * zmon_discard: makes a discard pass as zu_discard does, after that of another
+ * process if there is one. Returns false, having made none, if that takes
+ * longer than five seconds. Not in recovery, nor in a transaction with an xid.
+ */
+extern bool zmon_discard(ZuUndoAborts which, bool every_log, ZuDiscardStats *stats);
 
 /* zmon_status_name: returns the words for a transaction status. */
 extern const char *zmon_status_name(ZXidStatus status);

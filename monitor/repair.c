@@ -38,12 +38,6 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 
-/*
- * Longest wait for a pass of the worker, if the worker has the discarder flag,
- * in ms.
- */
-#define WORKER_WAIT_MS		5000
-
 PGDLLEXPORT Datum zundo_repair_undo(PG_FUNCTION_ARGS);
 
 PG_FUNCTION_INFO_V1(zundo_repair_undo);
@@ -208,25 +202,23 @@ repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
 }
 
 /*
- * Makes two discard passes, or waits for the worker's. The first pass meets
- * what cannot be read; the second one knows that the transactions of that time
- * have ended.
+ * Makes two discard passes. The first one meets what cannot be read; the second
+ * one knows that the transactions of that time have ended. Returns false if
+ * another process does not let us.
  */
-static void
+static bool
 discard_twice(void)
 {
 	ZuDiscardStats stats;
 
-	Assert(!TransactionIdIsValid(GetTopTransactionIdIfAny()));
-	for (int i = 0; i < 2; i++)
-		if (!zu_discard(ZU_UNDO_ALL, false, &stats))
-			(void) zu_discard_by_worker(WORKER_WAIT_MS);
+	return zmon_discard(ZU_UNDO_ALL, false, &stats) && zmon_discard(ZU_UNDO_ALL, false, &stats);
 }
 
 /*
  * Reports on all damaged logs, and gives those up that no table needs. Even
  * with dry_run it makes discard passes: only they find out what cannot be
- * read, and whether its transactions have ended.
+ * read, and whether its transactions have ended. Raises an error if it cannot;
+ * the passes at the end may be left to others.
  */
 static void
 repair_logs(bool dry_run, FunctionCallInfo fcinfo)
@@ -235,12 +227,16 @@ repair_logs(bool dry_run, FunctionCallInfo fcinfo)
 	ZuDamage   *damages;
 
 	Assert(!RecoveryInProgress());
-	discard_twice();
+	if (!discard_twice())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("cannot look for damage while another process discards undo"),
+				 errhint("Call zundo.repair_undo() again.")));
 	damages = zu_damages(&n);
 	for (int i = 0; i < n; i++)
 		repair_log(&damages[i], dry_run, fcinfo);
 	if (n > 0 && !dry_run)
-		discard_twice();
+		(void) discard_twice();
 }
 
 /*
@@ -251,12 +247,17 @@ repair_logs(bool dry_run, FunctionCallInfo fcinfo)
 Datum
 zundo_repair_undo(PG_FUNCTION_ARGS)
 {
-	bool		dry_run = PG_GETARG_BOOL(0);
+	bool		dry_run;
 
 	if (!superuser())
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("must be superuser to repair the undo log")));
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("dry_run must not be null")));
+	dry_run = PG_GETARG_BOOL(0);
 	if (RecoveryInProgress())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -166,6 +166,33 @@ sql('CREATE ROLE nobody; GRANT EXECUTE ON FUNCTION zundo.repair_undo(boolean) TO
 like(error_of('SET ROLE nobody; SELECT * FROM zundo.repair_undo()'), qr/42501: must be superuser/, 'only superusers repair');
 like(error_of('BEGIN; INSERT INTO h VALUES (3); SELECT * FROM zundo.repair_undo()'),
 	qr/25001: zundo\.repair_undo\(\) cannot run in a transaction that has modified data/, 'nor in a transaction that has written');
+like(error_of('SELECT * FROM zundo.repair_undo(NULL)'), qr/22004: dry_run must not be null/, 'null is not no');
+
+# zundo.stat_rollback reads 100,000 records of a log: it does not tell how large what lies beyond is.
+sql('CREATE TABLE many (id int, v int) USING zheap WITH (fillfactor = 60); INSERT INTO many SELECT g, 0 FROM generate_series(1, 100100) g');
+discarded();
+sql('BEGIN; UPDATE z SET v = v + 1; ROLLBACK');
+my $waiting = 'SELECT state, bytes > 100000, records_total FROM zundo.stat_rollback';
+is(sql($waiting), 'waiting|t|4000', 'a small rollback is shown as a whole');
+discarded();
+sql('BEGIN; UPDATE many SET v = 1; ROLLBACK');
+is(sql($waiting), 'waiting||', 'of a large one the size is not known');
+discarded();
+is(sql($waiting), '', 'both are done');
+
+# While another process discards, it is not known what is lost.
+my ($discarder, $watcher) = map { session($node) } 1 .. 2;
+my $pid = ask($discarder, 'SELECT pg_backend_pid()');
+for my $attempt (1 .. 20)
+{
+	ask($discarder, "SET zundo.fault = 'log-parsed:sleep:1'");
+	$discarder->query_until(qr/begun/, "\\echo begun\nSELECT zundo.discard();\n");
+	last if ZundoTest::caught($watcher, $pid, 'SELECT zundo.discard%');
+}
+like(error_of('SELECT * FROM zundo.repair_undo()'), qr/55006: cannot look for damage while another process discards undo/, 'beside a discard pass nothing is said');
+kill 'CONT', $pid;
+ask($discarder, 'SELECT 1');
+$_->quit for $discarder, $watcher;
 no_crash($node);
 $node->stop;
 

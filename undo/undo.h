@@ -778,8 +778,8 @@ extern void zu_find_keeper(ZuKeeper *keeper);
  * zu_choose_oldest: returns the oldest of `oldest` and what such readers hold:
  * what a discard pass may publish.
  *
- * zu_readers: copies what such readers of this database hold to out, at most
- * max; returns the number.
+ * zu_readers: copies what such readers of this database hold to out, which has
+ * room for MaxBackends; returns the number.
  */
 typedef struct ZuReader
 {
@@ -790,7 +790,7 @@ typedef struct ZuReader
 extern TransactionId zu_hold(TransactionId horizon);
 extern void zu_hold_end(void);
 extern ZXid zu_choose_oldest(ZXid oldest);
-extern int	zu_readers(ZuReader *out, int max);
+extern int	zu_readers(ZuReader *out);
 
 /*
  * zu_anybody_waits: returns whether a process, of any database, has been

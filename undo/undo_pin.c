@@ -208,12 +208,12 @@ zu_choose_oldest(ZXid oldest)
 }
 
 int
-zu_readers(ZuReader *out, int max)
+zu_readers(ZuReader *out)
 {
 	int			n = 0;
 
 	SpinLockAcquire(&shared->mutex);
-	for (int i = 0; i < shared->n && n < max; i++)
+	for (int i = 0; i < shared->n; i++)
 	{
 		ZXid		held = held_by(i);
 
