@@ -101,12 +101,12 @@ SELECT * FROM zundo.check('zundo.undo_log');
 -- a check that is cancelled leaves the session as it was
 CREATE TABLE large (id int, n int) USING zheap;
 INSERT INTO large SELECT g, 0 FROM generate_series(1, 100000) g;
-SET statement_timeout = 1;
+BEGIN;
+SET LOCAL statement_timeout = 1;
 \set VERBOSITY sqlstate
 -- the server may forget why before it says so
 SELECT * FROM zundo.check('large');
 \set VERBOSITY default
-RESET statement_timeout;
 ROLLBACK;
 SELECT * FROM zundo.check('large');
 DROP TABLE m, h, st, large;
