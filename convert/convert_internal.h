@@ -10,6 +10,7 @@
 #include "storage/block.h"
 #include "storage/lockdefs.h"
 #include "utils/rel.h"
+#include "utils/tuplestore.h"
 
 /* A conversion in progress. */
 typedef struct ZConversion
@@ -31,6 +32,7 @@ typedef struct ZConversion
 	List	   *operators;		/* their equality */
 	List	   *indexes;		/* of the table */
 	List	   *copies;			/* of the copy, in the same order */
+	Tuplestorestate *notes;		/* what a refresh deals with */
 	char	   *shape;			/* of the table (CONVERT-4) */
 	char	   *copy_shape;
 	char	   *log_shape;
@@ -110,8 +112,8 @@ extern void zconvert_report_missing(Oid table);
  * snapshot sees them.
  *
  * zconvert_refresh: makes the copy what the table is to the active snapshot
- * (CONVERT-1), if all rows have been copied or noted. Finds the rows by an
- * index if by_index. Returns the number of notes.
+ * (CONVERT-1), if all rows have been copied or noted. The last one finds the
+ * rows by an index, and leaves the log as it is. Returns the number of notes.
  *
  * zconvert_index_statement: returns the statement that creates on the copy what
  * the index is on the table: the same expressions, as trees, but no constraint.
@@ -122,7 +124,7 @@ extern void zconvert_set_local(const char *name, const char *value);
 extern ZConvertCaller zconvert_become_owner(const ZConversion *c);
 extern void zconvert_leave_owner(const ZConvertCaller *caller);
 extern void zconvert_copy_blocks(ZConversion *c, BlockNumber first, BlockNumber end);
-extern uint64 zconvert_refresh(ZConversion *c, bool by_index);
+extern uint64 zconvert_refresh(ZConversion *c, bool last);
 extern IndexStmt *zconvert_index_statement(ZConversion *c, Oid index);
 
 /* ---- checks (check.c) ---- */

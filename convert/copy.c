@@ -10,15 +10,19 @@
 #include "access/attmap.h"
 #include "access/genam.h"
 #include "access/table.h"
+#include "access/tableam.h"
 #include "convert/convert_internal.h"
 #include "executor/spi.h"
+#include "executor/tuptable.h"
 #include "miscadmin.h"
 #include "parser/parse_utilcmd.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
+#include "utils/queryenvironment.h"
 #include "utils/ruleutils.h"
 #include "utils/snapmgr.h"
+#include "utils/tuplestore.h"
 
 /* zconvert_set_local: See convert_internal.h. */
 void
@@ -115,7 +119,7 @@ columns_of(Oid table)
 	return list.data;
 }
 
-/* Returns the condition that rows of "one" and "log" have the same key. */
+/* Returns the condition that rows of "one" and "notes" have the same key. */
 static char *
 same_key(const ZConversion *c)
 {
@@ -133,7 +137,7 @@ same_key(const ZConversion *c)
 		if (text.len > 0)
 			appendStringInfoString(&text, " AND ");
 		generate_operator_clause(&text, psprintf("one.%s", column), type, lfirst_oid(lc2),
-								 psprintf("log.%s", column), type);
+								 psprintf("notes.%s", column), type);
 	}
 	return text.data;
 }
@@ -150,20 +154,68 @@ zconvert_copy_blocks(ZConversion *c, BlockNumber first, BlockNumber end)
 			   false);
 }
 
+/*
+ * Lets the commands read the notes that the active snapshot sees as table
+ * "notes". The log also has those that former refreshes have dealt with, so it
+ * is read only once. Returns the number of notes.
+ */
+static uint64
+begin_notes(ZConversion *c)
+{
+	Relation	log = table_open(c->log, NoLock);
+	TupleTableSlot *slot = table_slot_create(log, NULL);
+	TableScanDesc scan = table_beginscan(log, GetActiveSnapshot(), 0, NULL);
+	Tuplestorestate *notes = tuplestore_begin_heap(false, false, work_mem);
+	EphemeralNamedRelation relation = palloc0(sizeof(EphemeralNamedRelationData));
+	MemoryContext context;
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+		tuplestore_puttupleslot(notes, slot);
+	relation->md.name = pstrdup("notes");
+	relation->md.tupdesc = CreateTupleDescCopy(RelationGetDescr(log));
+	relation->md.enrtype = ENR_NAMED_TUPLESTORE;
+	relation->md.enrtuples = (double) tuplestore_tuple_count(notes);
+	relation->reldata = notes;
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(log, NoLock);
+
+	/* SPI keeps its list of such tables to the end of the procedure */
+	context = MemoryContextSwitchTo(c->context);
+	if (SPI_register_relation(relation) != SPI_OK_REL_REGISTER)
+		elog(ERROR, "SPI_register_relation failed");
+	MemoryContextSwitchTo(context);
+	c->notes = notes;
+	return (uint64) tuplestore_tuple_count(notes);
+}
+
+static void
+end_notes(ZConversion *c)
+{
+	(void) SPI_unregister_relation("notes");
+	tuplestore_end(c->notes);
+	c->notes = NULL;
+}
+
 /* zconvert_refresh: See convert_internal.h. */
 uint64
-zconvert_refresh(ZConversion *c, bool by_index)
+zconvert_refresh(ZConversion *c, bool last)
 {
 	char	   *columns = columns_of(c->table);
 	char	   *copy = name_of(c->copy);
-	char	   *log = name_of(c->log);
-	char	   *noted = psprintf("WHERE EXISTS (SELECT FROM ONLY %s log WHERE %s)", log,
-								 same_key(c));
+	char	   *noted = psprintf("WHERE EXISTS (SELECT FROM notes WHERE %s)", same_key(c));
+	uint64		count = begin_notes(c);
 
-	(void) run(c, psprintf("DELETE FROM ONLY %s one %s", copy, noted), by_index);
-	(void) run(c, psprintf("INSERT INTO %s (%s) SELECT %s FROM ONLY %s one %s", copy, columns,
-						   columns, name_of(c->table), noted), by_index);
-	return run(c, psprintf("DELETE FROM ONLY %s", log), false);
+	if (count > 0)
+	{
+		(void) run(c, psprintf("DELETE FROM ONLY %s one %s", copy, noted), last);
+		(void) run(c, psprintf("INSERT INTO %s (%s) SELECT %s FROM ONLY %s one %s", copy, columns,
+							   columns, name_of(c->table), noted), last);
+		if (!last)
+			(void) run(c, psprintf("DELETE FROM ONLY %s", name_of(c->log)), false);
+	}
+	end_notes(c);
+	return count;
 }
 
 /* zconvert_index_statement: See convert_internal.h. */
