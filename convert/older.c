@@ -46,6 +46,7 @@
 #include "port/atomics.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
+#include "storage/procarray.h"
 #include "storage/shmem.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -214,22 +215,30 @@ open_converted(LOCKMODE lockmode)
 }
 
 /*
- * Begins a scan of the table's rows in the list that are committed or our own.
- * An MVCC snapshot would make it a read that SERIALIZABLE keeps track of, and
- * find conflicts between commands that have none.
+ * Deletes the rows of conversions that every snapshot here sees. A standby may
+ * have older ones, which find deleted rows as well (was_converted): VACUUM does
+ * not remove these on a standby before such snapshots have ended. What another
+ * transaction deletes is passed over.
  */
-static SysScanDesc
-scan_converted(Relation converted, Oid table)
+static void
+prune_converted(Relation converted)
 {
-	ScanKeyData key;
+	TransactionId oldest = GetOldestNonRemovableTransactionId(converted);
+	SysScanDesc scan = systable_beginscan(converted, InvalidOid, false, SnapshotSelf, 0, NULL);
+	HeapTuple	tuple;
+	TM_FailureData failure;
 
-	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(table));
-	return systable_beginscan(converted, InvalidOid, false, SnapshotSelf, 1, &key);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		if (TransactionIdPrecedes(HeapTupleHeaderGetXmin(tuple->t_data), oldest))
+			(void) zc_tuple_delete(converted, &tuple->t_self, GetCurrentCommandId(true),
+								   SnapshotSelf, false, &failure);
+	}
+	systable_endscan(scan);
 }
 
 /*
- * zconvert_note_exchange: See convert_internal.h. The row is not decoded. Rows
- * of former conversions stay.
+ * zconvert_note_exchange: See convert_internal.h. The row is not decoded.
  */
 void
 zconvert_note_exchange(Oid table)
@@ -241,6 +250,7 @@ zconvert_note_exchange(Oid table)
 
 	if (converted == NULL)
 		return;
+	prune_converted(converted);
 	tuple = heap_form_tuple(RelationGetDescr(converted), &value, &null);
 	heap_insert(converted, tuple, GetCurrentCommandId(true), HEAP_INSERT_NO_LOGICAL, NULL);
 	heap_freetuple(tuple);
@@ -275,20 +285,30 @@ was_changed(Oid table, Snapshot snapshot)
 	return TransactionIdIsCurrentTransactionId(xmin) || is_newer(xmin, snapshot);
 }
 
-/* Returns whether the list says that the table's file is newer, too. */
+/*
+ * Returns whether the list says that the table's file is newer, too; also
+ * deleted rows count. An MVCC snapshot would make it a read that SERIALIZABLE
+ * keeps track of, and find conflicts between commands that have none.
+ */
 static bool
 was_converted(Oid table, Snapshot snapshot)
 {
 	Relation	converted = open_converted(AccessShareLock);
+	ScanKeyData key;
 	SysScanDesc scan;
 	HeapTuple	tuple;
 	bool		result = false;
 
 	if (converted == NULL)
 		return false;
-	scan = scan_converted(converted, table);
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(table));
+	scan = systable_beginscan(converted, InvalidOid, false, SnapshotAny, 1, &key);
 	while (!result && HeapTupleIsValid(tuple = systable_getnext(scan)))
-		result = is_newer(HeapTupleHeaderGetXmin(tuple->t_data), snapshot);
+	{
+		TransactionId xmin = HeapTupleHeaderGetXmin(tuple->t_data);
+
+		result = is_newer(xmin, snapshot) && TransactionIdDidCommit(xmin);
+	}
 	systable_endscan(scan);
 	table_close(converted, AccessShareLock);
 	return result;
