@@ -600,37 +600,70 @@ GRANT SELECT ON zundo.conversions TO PUBLIC;
 CREATE FUNCTION zundo.convert_refused(rel pg_catalog.regclass, am pg_catalog.name) RETURNS pg_catalog.text
     AS 'MODULE_PATHNAME', 'zundo_convert_refused' LANGUAGE C STABLE STRICT;
 COMMENT ON FUNCTION zundo.convert_refused(pg_catalog.regclass, pg_catalog.name) IS
-    'why zundo.convert would refuse the table; for zundo.convert_plan';
+    'why the table cannot be converted; for zundo.convert_plan';
 
--- In the order of execution: partitions, the partitioned tables above them, last the table itself.
-CREATE FUNCTION zundo.convert_plan(rel pg_catalog.regclass, am pg_catalog.name)
+-- In the order of execution: partitions, the partitioned tables above them, last the table itself. Each table is looked up by its
+-- OID or name, so that a plan of many tables takes time in proportion to them.
+CREATE FUNCTION zundo.convert_plan(rel pg_catalog.regclass, am pg_catalog.name, zbtree boolean DEFAULT false,
+        repack boolean DEFAULT false)
     RETURNS TABLE (relation pg_catalog.regclass, command pg_catalog.text, bytes bigint, publications pg_catalog.text,
                    refused pg_catalog.text)
     LANGUAGE sql STABLE STRICT
 BEGIN ATOMIC
     SELECT c.oid, s.command, s.bytes, p.names, s.refused
-    FROM (SELECT o.oid, o.relam, o.relnamespace, pg_catalog.format('%I.%I', n.nspname, o.relname) AS name, t.isleaf, t.level
-          FROM pg_catalog.pg_class o
+    FROM (SELECT o.oid, o.relam, o.relkind, o.relnamespace, pg_catalog.format('%I.%I', n.nspname, o.relname) AS name, t.isleaf, t.level,
+                 -- 0 if an attempt has left something
+                 CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_class k
+                     WHERE k.relnamespace OPERATOR(pg_catalog.=) 'zundo'::pg_catalog.regnamespace
+                       AND k.relname OPERATOR(pg_catalog.=) pg_catalog.concat('copy_', o.oid)::pg_catalog.name)
+                 THEN (SELECT COALESCE(pg_catalog.max(v.pid), 0) FROM zundo.conversions v
+                     WHERE v.relation OPERATOR(pg_catalog.=) o.oid HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0::bigint) END AS pid
+          FROM (SELECT d.relid, d.isleaf, d.level FROM pg_catalog.pg_partition_tree($1) d
+                UNION ALL
+                SELECT $1, true, 0 WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_partition_tree($1))) t
+               JOIN pg_catalog.pg_class o ON o.oid OPERATOR(pg_catalog.=) t.relid
                JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) o.relnamespace
-               LEFT JOIN pg_catalog.pg_partition_tree($1) t ON t.relid OPERATOR(pg_catalog.=) o.oid
-          WHERE (o.oid OPERATOR(pg_catalog.=) $1 OR t.relid IS NOT NULL)
-            AND o.relkind OPERATOR(pg_catalog.<>) 'f'::pg_catalog."char"
+          WHERE o.relkind OPERATOR(pg_catalog.<>) 'f'::pg_catalog."char"
             AND (o.relkind OPERATOR(pg_catalog.<>) 'p'::pg_catalog."char"
                  OR pg_catalog.current_setting('server_version_num')::int OPERATOR(pg_catalog.>=) 170000)
-          OFFSET 0) c       -- so that no other table is looked at
-         LEFT JOIN zundo.conversions v ON v.relation OPERATOR(pg_catalog.=) c.oid
+          OFFSET 0) c
+         CROSS JOIN LATERAL (
+             SELECT CASE WHEN c.pid OPERATOR(pg_catalog.>) 0 THEN 'Another session converts it.'
+                         WHEN pg_catalog.pg_is_in_recovery() THEN 'The server is a standby.'
+                         ELSE zundo.convert_refused(c.oid, $2) END AS refused,
+                    EXISTS (SELECT FROM pg_catalog.pg_am a
+                        WHERE a.oid OPERATOR(pg_catalog.=) c.relam AND a.amname OPERATOR(pg_catalog.=) $2) AS done
+             OFFSET 0) r
          CROSS JOIN LATERAL (
              SELECT 1 AS step, pg_catalog.format('CALL zundo.convert_cleanup(%L)', c.name) AS command, NULL::bigint AS bytes,
                     NULL::pg_catalog.text AS refused
-             WHERE v.relation IS NOT NULL AND v.pid IS NULL
+             WHERE c.pid OPERATOR(pg_catalog.=) 0
              UNION ALL
-             SELECT 2, CASE WHEN r.refused IS NULL THEN pg_catalog.format('CALL zundo.convert(%L, %L)', c.name, $2) END,
+             SELECT 3, CASE WHEN r.refused IS NULL THEN pg_catalog.format('CALL zundo.convert(%L, %L)', c.name, $2) END,
                     pg_catalog.pg_total_relation_size(c.oid), r.refused
-             FROM (SELECT CASE WHEN v.pid IS NOT NULL THEN 'Another session converts it.'
-                               WHEN pg_catalog.pg_is_in_recovery() THEN 'The server is a standby.'
-                               ELSE zundo.convert_refused(c.oid, $2) END AS refused OFFSET 0) r
-             WHERE v.pid IS NOT NULL OR NOT EXISTS (SELECT FROM pg_catalog.pg_am a
-                 WHERE a.oid OPERATOR(pg_catalog.=) c.relam AND a.amname OPERATOR(pg_catalog.=) $2)) s
+             WHERE c.pid OPERATOR(pg_catalog.>) 0 OR NOT r.done OR ($4 AND c.relkind OPERATOR(pg_catalog.=) 'r'::pg_catalog."char")
+             UNION ALL
+             -- heap has no zbtree indexes: they are made btree before, and btree indexes zbtree after
+             SELECT CASE WHEN m.amname OPERATOR(pg_catalog.=) 'zbtree' THEN 2 ELSE 4 END,
+                    pg_catalog.format('CALL zundo.set_index_method(%L, %L)', pg_catalog.format('%I.%I', n.nspname, i.relname),
+                        CASE WHEN m.amname OPERATOR(pg_catalog.=) 'zbtree' THEN 'btree' ELSE 'zbtree' END),
+                    pg_catalog.pg_relation_size(i.oid), NULL
+             FROM pg_catalog.pg_index x
+                  JOIN pg_catalog.pg_class i ON i.oid OPERATOR(pg_catalog.=) x.indexrelid
+                  JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) i.relnamespace
+                  JOIN pg_catalog.pg_am m ON m.oid OPERATOR(pg_catalog.=) i.relam
+             WHERE x.indrelid OPERATOR(pg_catalog.=) c.oid AND i.relkind OPERATOR(pg_catalog.=) 'i'::pg_catalog."char"
+               AND r.refused IS NULL AND NOT i.relispartition
+               AND CASE WHEN $2 OPERATOR(pg_catalog.=) 'heap' THEN m.amname OPERATOR(pg_catalog.=) 'zbtree'
+                   ELSE $3 AND m.amname OPERATOR(pg_catalog.=) 'btree' AND x.indisvalid AND x.indimmediate AND NOT x.indisexclusion
+                       AND (NOT x.indisunique OR pg_catalog.current_setting('server_version_num')::int OPERATOR(pg_catalog.>=) 180000)
+                       AND NOT EXISTS (SELECT FROM pg_catalog.unnest(x.indclass::pg_catalog.oid[]) AS k
+                               JOIN pg_catalog.pg_opclass b ON b.oid OPERATOR(pg_catalog.=) k
+                           WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_opclass o
+                                   JOIN pg_catalog.pg_am z ON z.oid OPERATOR(pg_catalog.=) o.opcmethod
+                               WHERE z.amname OPERATOR(pg_catalog.=) 'zbtree' AND o.opcname OPERATOR(pg_catalog.=) b.opcname
+                                 AND o.opcnamespace OPERATOR(pg_catalog.=) b.opcnamespace
+                                 AND o.opcintype OPERATOR(pg_catalog.=) b.opcintype)) END) s
          CROSS JOIN LATERAL (
              SELECT pg_catalog.string_agg(pg_catalog.concat(b.pubname, CASE WHEN b.puballtables THEN ' (FOR ALL TABLES)' END), ', '
                         ORDER BY b.pubname) AS names
@@ -641,10 +674,10 @@ BEGIN ATOMIC
                 OR EXISTS (SELECT FROM pg_catalog.pg_publication_rel f WHERE f.prpubid OPERATOR(pg_catalog.=) b.oid
                      AND f.prrelid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT c.oid UNION ALL
                          SELECT a.relid FROM pg_catalog.pg_partition_ancestors(c.oid) a)))) p
-    ORDER BY c.isleaf DESC, c.level DESC, c.oid, s.step;
+    ORDER BY c.isleaf DESC, c.level DESC, c.oid, s.step, s.command COLLATE pg_catalog."C";
 END;
-COMMENT ON FUNCTION zundo.convert_plan(pg_catalog.regclass, pg_catalog.name) IS
-    'what zundo.convert would have to do for the table or its partitions, or why it would refuse';
+COMMENT ON FUNCTION zundo.convert_plan(pg_catalog.regclass, pg_catalog.name, boolean, boolean) IS
+    'what has to be done to convert the table or its partitions, or why they are refused';
 
 -- Rights: what shows the work of other roles, or costs much, is for monitoring roles. Bytes of pages and of undo bypass row
 -- security and column privileges and include deleted rows, so they are for superusers, whatever is granted. zundo.check and

@@ -367,13 +367,17 @@ zc_smgr_zero_extend(SMgrRelation smgr, BlockNumber first, int nblocks)
 #include "varatt.h"
 #endif
 
-/* 16 made the ownership checks of all kinds of objects one. */
+/* 16 made the checks of ownership and rights of all kinds of objects one. */
 #if PG_VERSION_NUM < 160000
 #define zc_owns_relation(reloid, role) pg_class_ownercheck(reloid, role)
 #define zc_owns_extension(extension, role) pg_extension_ownercheck(extension, role)
+#define zc_may_use_schema(schema, role) \
+	(pg_namespace_aclcheck(schema, role, ACL_USAGE) == ACLCHECK_OK)
 #else
 #define zc_owns_relation(reloid, role) object_ownercheck(RelationRelationId, reloid, role)
 #define zc_owns_extension(extension, role) object_ownercheck(ExtensionRelationId, extension, role)
+#define zc_may_use_schema(schema, role) \
+	(object_aclcheck(NamespaceRelationId, schema, role, ACL_USAGE) == ACLCHECK_OK)
 #endif
 
 /* 17 allows roles other than the owner to vacuum a table. */

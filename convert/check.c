@@ -11,6 +11,7 @@
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
+#include "catalog/pg_namespace.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "convert/convert_internal.h"
@@ -119,12 +120,14 @@ check_indexes(ZConversion *c, Relation rel)
 				refuse(c, table,
 					   psprintf("Index \"%s\" is not valid.", RelationGetRelationName(index)),
 					   "Drop or rebuild the index first.");
-			if (index->rd_rel->relam == zbtree && c->method == HEAP_TABLE_AM_OID)
+			if (index->rd_rel->relam == zbtree && c->method == HEAP_TABLE_AM_OID &&
+				(c->refusals == NULL || index->rd_rel->relispartition))
 				refuse(c, table,
 					   psprintf("Index \"%s\" is a zbtree index, which heap tables cannot have.",
 								RelationGetRelationName(index)),
-					   "First create a btree index in its place with CREATE INDEX CONCURRENTLY, "
-					   "then drop it with DROP INDEX CONCURRENTLY.");
+					   index->rd_rel->relispartition ?
+					   "First drop the partitioned index, or the constraint." :
+					   "First make it btree with zundo.set_index_method.");
 			if (names_whole_row(index))
 				refuse(c, table,
 					   psprintf("Index \"%s\" has an expression on the whole row.",
@@ -182,6 +185,11 @@ zconvert_check_contents(ZConversion *c, Relation rel)
 	if (RelationIsUsedAsCatalogTable(rel))
 		refuse(c, RelationGetRelationName(rel), "It has user_catalog_table set.", NULL);
 	c->owner = rel->rd_rel->relowner;
+	if (pg_class_aclcheck(c->table, c->owner, ACL_SELECT) != ACLCHECK_OK ||
+		!zc_may_use_schema(RelationGetNamespace(rel), c->owner) ||
+		!zc_may_use_schema(zconvert_schema(), c->owner))
+		refuse(c, RelationGetRelationName(rel), "Its owner has no right to read it.",
+			   "Grant the owner SELECT on the table, and USAGE on its schema and on zundo.");
 	caller = zconvert_become_owner(c);
 	check_indexes(c, rel);
 	zconvert_leave_owner(&caller);

@@ -88,7 +88,7 @@ command_like([ dirname(__FILE__) . '/../zundo', 'convert', '--version' ], qr/^zu
 
 # 2. What would be done.
 program(2, '--check', '--check', '-n', 'shop');
-like($out, qr/^shop."Other": 8192 bytes, publications: all_of_it \(FOR ALL TABLES\)\nshop.one: \d+ kB, [^\n]*\nshop.other: 8192 bytes, [^\n]*\nneeded: \d+ kB of disk space, \d+ kB of WAL\n$/, 'the plan');
+like($out, qr/^shop."Other": 8192 bytes, publications: all_of_it \(FOR ALL TABLES\)\nshop.one: \d+ kB, [^\n]*\nshop.other: 8192 bytes, [^\n]*\nneeded: \d+ kB of disk space, \d+ kB of WAL\nmeanwhile [^\n]*\n$/, 'the plan');
 like($err, qr/^zundo-convert: error: shop.nokey: cannot be converted: It has no unique index on columns that are NOT NULL. Add a primary key/, 'what is refused');
 program(0, '--dry-run', '--dry-run', '-t', 'tree.root', '-t', 'tree.leaf*', '-t', 'mine');
 my $parents = server_major() >= 17 ? "CALL zundo.convert('tree.branch', 'zheap');\nCALL zundo.convert('tree.root', 'zheap');\n" : '';
@@ -116,6 +116,63 @@ is(am('public'), 'invalid heap, mine heap', 'and nothing else');
 program(0, 'a partition tree', '-t', 'tree.root');
 is(am('tree'), server_major() >= 17 ? 'branch zheap, leaf1 zheap, leaf2 zheap, leaf3 zheap, root zheap' : 'branch , leaf1 zheap, leaf2 zheap, leaf3 zheap, root ', 'its access methods');
 is(sql('SELECT count(*), sum(v) FROM tree.root'), '200|19900', 'its rows');
+# Indexes, and files that are made compact.
+sql(<<'S');
+CREATE SCHEMA ix;
+CREATE TABLE ix.t (id int PRIMARY KEY, v int, w int, d int UNIQUE DEFERRABLE, e int4range, EXCLUDE USING gist (e WITH &&)) USING heap;
+CREATE TABLE ix.plain (id int PRIMARY KEY) USING heap;
+CREATE INDEX "v'" ON ix.t (v);
+CREATE INDEX w ON ix.t (w) WHERE v > 0;
+CREATE INDEX h ON ix.t USING hash (w);
+INSERT INTO ix.t SELECT i, i, i, i FROM generate_series(1, 100) i;
+S
+my $unique = server_major() >= 18;
+my $exchanged = $unique ? 'h hash, t_d_key btree, t_e_excl gist, t_pkey zbtree, v\' zbtree, w zbtree' : 'h hash, t_d_key btree, t_e_excl gist, t_pkey btree, v\' zbtree, w zbtree';
+sub indexes { return sql(q{SELECT string_agg(concat(i.relname, ' ', a.amname), ', ' ORDER BY i.relname COLLATE "C") FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_am a ON a.oid = i.relam WHERE x.indrelid = 'ix.t'::regclass}) }
+program(1, '--zbtree to heap', '--zbtree', '--to=heap', '-t', 'ix.t');
+program(0, '--dry-run --zbtree', '--dry-run', '--zbtree', '-t', 'ix.t');
+is($out, "CALL zundo.convert('ix.t', 'zheap');\n" . qq{CALL zundo.set_index_method('ix."v''"', 'zbtree');\n}
+	. ($unique ? "CALL zundo.set_index_method('ix.t_pkey', 'zbtree');\n" : '') . "CALL zundo.set_index_method('ix.w', 'zbtree');\n", 'the statements') or diag $out;
+program(0, '--zbtree', '--zbtree', '-t', 'ix.t');
+is(indexes(), $exchanged, 'zbtree');
+program(0, '--check to heap', '--check', '--to=heap', '-t', 'ix.t');
+like($out, qr/^ix.t: zundo.set_index_method\('ix.*^ix.t: zundo.set_index_method\('ix.w', 'btree'\)\nix.t: \d+ kB, .*needed: .*\nmeanwhile subscribers of what is FOR ALL TABLES cannot REFRESH PUBLICATION\n$/ms, 'the plan to heap');
+program(0, 'to heap', '--to=heap', '-n', 'ix');
+is(indexes(), $exchanged =~ s/zbtree/btree/gr, 'btree again');
+program(0, 'without --zbtree', '-t', 'ix.t');
+program(0, '--zbtree of a zheap table', '--zbtree', '-t', 'ix.t');
+is(indexes(), $exchanged, 'zbtree');
+is(sql('SET enable_seqscan = off; SELECT count(*), sum(w) FROM ix.t WHERE v > 10'), '90|4995', 'rows by them');
+sql('DELETE FROM ix.t WHERE id > 5');
+my $file = sql(q{SELECT pg_relation_filenode('ix.t')});
+program(0, 'nothing to do', '-t', 'ix.t');
+is(sql(q{SELECT pg_relation_filenode('ix.t')}), $file, 'the same file');
+program(0, '--repack', '--repack', '-n', 'ix');
+isnt(sql(q{SELECT pg_relation_filenode('ix.t')}), $file, 'another file');
+is(am('ix'), 'plain zheap, t zheap', 'the table that was not zheap as well');
+is(indexes(), $exchanged, 'indexes keep their access methods');
+
+# an index that cannot be exchanged: nothing else is done with the table
+sql(<<'S');
+CREATE FUNCTION ix.f(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1';
+CREATE TABLE ix.broken (id int PRIMARY KEY, v int) USING zheap;
+CREATE INDEX fails ON ix.broken USING zbtree (ix.f(v));
+INSERT INTO ix.broken VALUES (1, 1000);
+CREATE OR REPLACE FUNCTION ix.f(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1 / (1000 - $1)';
+S
+program(3, 'an index that fails', '--to=heap', '-t', 'ix.broken', '-t', 'ix.plain');
+like($err, qr/division by zero.*ix.broken: an index was not changed; nothing is left of the attempt.*converted: 1, refused: 0, failed: 1, not begun: 0\n$/s, 'says so');
+is(am('ix'), 'broken zheap, plain heap, t zheap', 'access methods');
+is(sql('SELECT count(*) FROM pg_index WHERE NOT indisvalid') - 1, 0, 'no index is left');
+sql('DROP SCHEMA ix CASCADE');
+
+# many tables: each costs the same
+sql(q{CREATE SCHEMA lots; DO $$ BEGIN FOR i IN 1 .. 600 LOOP EXECUTE format('CREATE TABLE lots.t%s (id int) USING heap', i); END LOOP; END $$; VACUUM ANALYZE pg_class});
+my $plan = sql(q{EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF, BUFFERS, FORMAT JSON) SELECT count(*) FROM pg_class c, zundo.convert_plan(c.oid, 'zheap') WHERE relnamespace = 'lots'::regnamespace});
+my ($hits) = $plan =~ /"Shared Hit Blocks": (\d+)/;
+cmp_ok($hits / 600, '<', 150, 'pages that are looked at for each table');
+sql('DROP SCHEMA lots CASCADE');
+
 program(2, 'a role without rights', '-U', 'stranger', '-t', 'shop.one');
 like($err, qr/shop.one: cannot be converted: It belongs to another role/, 'says so');
 
