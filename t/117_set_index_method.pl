@@ -107,7 +107,7 @@ sql(q{DO $$ DECLARE i regclass; BEGIN FOR i IN SELECT indexrelid FROM pg_index W
 is(sql("SELECT describe('$_')"), $before{$_}, "$_: as it was") for @indexes;
 is(sql(q{SELECT depends('classes')}), 'operator class own for access method btree', 'dependencies on operator classes');
 is(problems(), '', 'sound');
-is(sql(q{SELECT count(*) FROM pg_class WHERE relname LIKE 'zundo_twin%'}), '0', 'nothing is left');
+is(sql(q{SELECT count(*) FROM pg_class WHERE relname LIKE 'zundo%twin%'}), '0', 'nothing is left');
 is(to('btree', 'plain'), '', 'an index that has this access method');
 
 # beside writers
@@ -138,15 +138,70 @@ ok($node->poll_query_until('postgres', $waits), 'the call waits for the old snap
 sql(q{SELECT pg_cancel_backend(pid) FROM pg_stat_progress_create_index});
 ask($caller, 'SELECT 1');
 like($complaint, qr/canceling statement due to user request/, 'the call is canceled');
-is(sql(q{SELECT count(*) FROM pg_index JOIN pg_class ON oid = indexrelid WHERE relname = 'zundo_twin_' || 'plain'::regclass::oid AND NOT indisvalid}), '1', 'what it leaves');
+is(sql(q{SELECT count(*) FROM pg_index JOIN pg_class ON oid = indexrelid WHERE relname = format('zundo_%s_twin', 'plain'::regclass::oid) AND NOT indisvalid}), '1', 'what it leaves');
 my $expected = ask($old, 'SET enable_indexscan = off; SET enable_bitmapscan = off; SELECT count(*), sum(a) FROM t WHERE a > 0', 'RESET enable_indexscan');
 is(ask($old, $rows), $expected, 'rows of the old snapshot');
 sql('UPDATE t SET a = a + 1000 WHERE id <= 100');
 ask($old, 'COMMIT');
-like(to('btree', 'plain'), qr/NOTICE:  dropping invalid index "zundo_twin_\d+", which an earlier call has left$/, 'the next call drops it');
+like(to('btree', 'plain'), qr/NOTICE:  dropping invalid index "zundo_\d+_twin", which an earlier call has left$/, 'the next call drops it');
 is(problems(), '', 'sound');
 is(sql(q{SELECT amname FROM pg_class c JOIN pg_am a ON a.oid = relam WHERE relname = 'plain'}), 'btree', 'the index is btree');
-$_->quit for $old, $caller;
+
+# a left index that was made valid is not dropped; names that others have taken do not matter
+sql(q{CREATE TABLE left_ (a int) USING zheap; CREATE INDEX left_a ON left_ (a)});
+my $name = sql(q{SELECT format('zundo_%s_twin', 'left_a'::regclass::oid)});
+sql("CREATE TABLE $name ()");
+ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class');
+$caller->query_until(qr/go/, "\\echo go\nCALL zundo.set_index_method('left_a', 'zbtree');\n");
+ok($node->poll_query_until('postgres', $waits), 'the call waits for the old snapshot');
+sql(q{SELECT pg_cancel_backend(pid) FROM pg_stat_progress_create_index});
+ask($caller, 'SELECT 1');
+like($complaint, qr/canceling statement due to user request/, 'the call is canceled');
+ask($old, 'COMMIT');
+sql('REINDEX TABLE left_');
+like(to($_, 'left_a'), qr/^\S*\s*ERROR:  index "${name}1", which an earlier call has left, is valid\nDETAIL:  .*\nHINT:  Drop it with DROP INDEX CONCURRENTLY, and repeat the call.$/, "to $_: a left index that is valid") for 'zbtree', 'btree';
+sql("DROP INDEX CONCURRENTLY ${name}1");
+ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class');
+$caller->query_until(qr/go/, "\\echo go\nCALL zundo.set_index_method('left_a', 'zbtree');\n");
+ok($node->poll_query_until('postgres', $waits), 'the call waits for the old snapshot');
+my $other = sql(qq{SELECT format('zundo_%s_twin', '${name}1'::regclass::oid)});
+sql("CREATE TABLE $other ()");
+ask($old, 'COMMIT');
+ask($caller, 'SELECT 1');
+is($complaint, '', 'the call succeeds');
+is(sql(q{SELECT string_agg(amname, ' ') FROM pg_class c JOIN pg_index ON c.oid = indexrelid JOIN pg_am a ON a.oid = relam WHERE indrelid = 'left_'::regclass}), 'zbtree', 'and leaves no other index');
+
+# calls wait for each other without a snapshot, and check again what they wait for
+sql("DROP TABLE left_, $name, $other");
+sql(q{CREATE ROLE former; CREATE TABLE w (a int, b int) USING zheap; CREATE INDEX w_a ON w (a); CREATE INDEX w_b ON w (b); ALTER TABLE w OWNER TO former});
+my %second = map { $_ => session($node) } 'a', 'b';
+my $lock = q{SELECT count(*) = %d FROM pg_locks WHERE relation = 'w'::regclass AND mode = 'ShareUpdateExclusiveLock' AND NOT granted};
+ask($old, 'BEGIN; LOCK w IN ROW EXCLUSIVE MODE; SELECT pg_current_xact_id()');
+$caller->query_until(qr/go/, "\\echo go\nCALL zundo.set_index_method('w_a', 'zbtree');\n");
+ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_progress_create_index WHERE phase = 'waiting for writers before build'}), 'a call waits for a writer');
+$second{$_}->query_until(qr/go/, "\\echo go\nCALL zundo.set_index_method('w_$_', 'zbtree');\n") for sort keys %second;
+ok($node->poll_query_until('postgres', sprintf($lock, 2)), 'others wait for the first');
+ask($old, 'COMMIT');
+ask($caller, 'SELECT 1');
+is($complaint, '', 'the first one succeeds');
+ask($second{b}, 'SELECT 1');
+is($complaint, '', 'and one for another index');
+ask($second{a}, 'SELECT 1');
+like($complaint, qr/ERROR:  index "w_a" was dropped or replaced by another command/, 'one for the same index is refused');
+for (['DROP INDEX w_b', qr/ERROR:  index "w_b" was dropped or replaced by another command/], ['ALTER TABLE w OWNER TO CURRENT_USER', qr/must be owner of index w_b/], ['DROP TABLE w', qr/ERROR:  index "w_b" was dropped or replaced by another command/])
+{
+	my ($command, $message) = @$_;
+	ask($second{a}, 'SET ROLE former') if $command =~ /OWNER/;
+	ask($old, "BEGIN; $command");
+	$second{a}->query_until(qr/go/, "\\echo go\nCALL zundo.set_index_method('w_b', 'btree');\n");
+	ok($node->poll_query_until('postgres', sprintf($lock, 1)), "a call waits for $command");
+	ask($old, 'COMMIT');
+	ask($second{a}, 'SELECT 1', 'RESET ROLE');
+	like($complaint, $message, "$command: the call is refused");
+	sql('CREATE INDEX IF NOT EXISTS w_b ON w (b)') if $command !~ /TABLE w$/;
+}
+sql('DROP ROLE former');
+$_->quit for $old, $caller, values %second;
 
 # constraints, with the storage parameter that a dump needs
 if ($unique)
@@ -219,7 +274,7 @@ like(($node->psql('postgres', q{DO $$ BEGIN CALL zundo.set_index_method('plain',
 like(($node->psql('postgres', 'DROP OWNED BY other; DROP ROLE other; CREATE INDEX CONCURRENTLY bad ON t ((1 / (id - 7)))'))[2], qr/division by zero/, 'an invalid index');
 like(to('zbtree', 'bad'), qr/index "bad" is not valid/, 'refused: an invalid index');
 sql('DROP INDEX bad');
-is(sql(q{SELECT count(*) FROM pg_class WHERE relname LIKE 'zundo_twin%'}), '0', 'nothing is left');
+is(sql(q{SELECT count(*) FROM pg_class WHERE relname LIKE 'zundo%twin%'}), '0', 'nothing is left');
 
 # functions of the owner run with the owner's rights also if a superuser calls; an owner needs no other rights
 sql(q{
@@ -243,12 +298,12 @@ for my $action ($faults ? ('error', 'crash') : ())
 		my $err;
 		crashes($node, sub { $err = to($method, $index, "SET zundo.fault = 'index-step:$action:$n'; "); $err !~ /connection/ });
 		$done = $err eq '';
-		my $left = sql(q{SELECT count(*) FROM pg_class WHERE relname = 'zundo_twin_' || '} . $index . q{'::regclass::oid});
+		my $left = sql(q{SELECT count(*) FROM pg_class WHERE relname = format('zundo_%s_twin', '} . $index . q{'::regclass::oid)});
 		$twins += $left;
 		is(problems(), '', "$action $n, to $method: sound");
 		sql('UPDATE t SET a = a + 1000000 WHERE id % 50 = 3; UPDATE t SET a = a - 1000000 WHERE id % 50 = 3');
 		$err = to($method, $index);
-		like($err, $left ? qr/^\S*\s*NOTICE:  dropping invalid index "zundo_twin_\d+", which an earlier call has left$/ : qr/^$/, "$action $n, to $method: the next call");
+		like($err, $left ? qr/^\S*\s*NOTICE:  dropping invalid index "zundo_\d+_twin", which an earlier call has left$/ : qr/^$/, "$action $n, to $method: the next call");
 		is(sql(qq{SELECT amname FROM pg_class c JOIN pg_am a ON a.oid = relam WHERE relname = '$index'}), $method, "$action $n: the index is $method");
 		is(problems(), '', "$action $n, to $method: sound after it");
 		$method = $method eq 'btree' ? 'zbtree' : 'btree';
@@ -256,7 +311,7 @@ for my $action ($faults ? ('error', 'crash') : ())
 	ok($done, 'a call reaches its end');
 	cmp_ok($twins, '>', 5, 'most of them leave an index');
 }
-is(sql(q{SELECT count(*) FROM pg_class WHERE relname LIKE 'zundo_twin%'}), '0', 'nothing is left');
+is(sql(q{SELECT count(*) FROM pg_class WHERE relname LIKE 'zundo%twin%'}), '0', 'nothing is left');
 is(sql('SELECT count(*), count(DISTINCT a) FROM t'), '1000|1000', 'all rows are there');
 no_crash($node);
 done_testing();

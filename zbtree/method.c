@@ -8,20 +8,24 @@
  * commands; each is a transaction here. The other one of two such indexes,
  * which is not valid, is named after the OID of the one that has the user's
  * name, so that the next call finds and drops what an error or a crash has
- * left.
+ * left. If a command has rebuilt it, it is valid, and the call refuses.
  *
  * Locks: ShareUpdateExclusiveLock on the table and the indexes, of the session,
  * so it is held to the end of the call; no other command for indexes of the
- * table runs beside it. Crash points: "index-step", after each commit.
+ * table runs beside it. They are waited for without a snapshot: the call that
+ * has them waits for older snapshots. Crash points: "index-step", after each
+ * commit.
  */
 #include "postgres.h"
 
 #include "access/amapi.h"
 #include "access/genam.h"
+#include "access/relation.h"
 #include "access/reloptions.h"
 #include "access/table.h"
 #include "catalog/dependency.h"
 #include "catalog/index.h"
+#include "catalog/indexing.h"
 #include "catalog/objectaddress.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
@@ -39,6 +43,7 @@
 #include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -153,6 +158,13 @@ check(const MethodChange *c, Relation table, Relation index)
 				 errdetail("Its constraint is deferrable.")));
 }
 
+static void
+check_owner(const MethodChange *c, const char *name)
+{
+	if (!zc_owns_relation(c->table, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX, name);
+}
+
 /*
  * Locks the index and its table, and checks both. Returns whether the index has
  * another access method than c->method.
@@ -163,6 +175,7 @@ begin(MethodChange *c, const char *method)
 	Relation	table;
 	Relation	index;
 	Oid			zbtree = get_index_am_oid("zbtree", false);
+	char	   *name = get_rel_name(c->index);
 	bool		result;
 
 	if (strcmp(method, "btree") != 0 && strcmp(method, "zbtree") != 0)
@@ -175,13 +188,20 @@ begin(MethodChange *c, const char *method)
 	if (!OidIsValid(c->table))
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" is not an index", get_rel_name(c->index) ? : "?")));
-	if (!zc_owns_relation(c->table, GetUserId()))
-		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX, get_rel_name(c->index));
+				 errmsg("\"%s\" is not an index", name ? name : "?")));
+	check_owner(c, name);
 
-	/* the table first, as in REINDEX; the index may be gone afterwards */
-	table = table_open(c->table, ShareUpdateExclusiveLock);
-	index = index_open(c->index, ShareUpdateExclusiveLock);
+	/* the table first, as in REINDEX; wait without a snapshot */
+	SPI_commit();
+	table = try_relation_open(c->table, ShareUpdateExclusiveLock);
+	InvalidateCatalogSnapshot();
+	index = try_relation_open(c->index, ShareUpdateExclusiveLock);
+	if (table == NULL || index == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("index \"%s\" was dropped or replaced by another command", name)));
+	begin_step();
+	check_owner(c, name);
 	if (index->rd_rel->relam != BTREE_AM_OID && index->rd_rel->relam != zbtree)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
@@ -193,18 +213,49 @@ begin(MethodChange *c, const char *method)
 	lock_for_session(c, index);
 	SET_LOCKTAG_RELATION(c->tag, c->locks[0].dbId, c->locks[0].relId);
 	result = index->rd_rel->relam != c->method;
-	index_close(index, NoLock);
-	table_close(table, NoLock);
+	relation_close(index, NoLock);
+	relation_close(table, NoLock);
+	end_step();
 	return result;
 }
 
 /* ---- the twin ---- */
 
-/* Returns the name of the twin of the index. */
+/* Returns a name for the twin of the index that no relation has. */
 static char *
-twin_name(Oid index)
+twin_name(const MethodChange *c, Oid index)
 {
-	return psprintf("zundo_twin_%u", index);
+	return ChooseRelationName("zundo", psprintf("%u", index), "twin",
+							  get_rel_namespace(c->table), false);
+}
+
+/*
+ * Returns the twin of c->index that an earlier call has left, or InvalidOid. It
+ * may be dead, so it need not be in the list of the table's indexes.
+ */
+static Oid
+leftover(const MethodChange *c)
+{
+	char	   *prefix = psprintf("zundo_%u_twin", c->index);
+	Relation	indexes = table_open(IndexRelationId, AccessShareLock);
+	Oid			result = InvalidOid;
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key, Anum_pg_index_indrelid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(c->table));
+	scan = systable_beginscan(indexes, IndexIndrelidIndexId, true, NULL, 1, &key);
+	while (!OidIsValid(result) && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Oid			index = ((Form_pg_index) GETSTRUCT(tuple))->indexrelid;
+
+		if (strncmp(get_rel_name(index), prefix, strlen(prefix)) == 0)
+			result = index;
+	}
+	systable_endscan(scan);
+	table_close(indexes, AccessShareLock);
+	return result;
 }
 
 /* Returns the operator classes of the index in fresh memory. */
@@ -326,7 +377,7 @@ create_twin(MethodChange *c)
 		options[i] = get_attoptions(c->index, i + 1);
 		targets[i] = statistics_target(c->index, i + 1);
 	}
-	twin = zc_index_create(table, twin_name(c->index), info, columns, c->method,
+	twin = zc_index_create(table, twin_name(c, c->index), info, columns, c->method,
 						   index->rd_rel->reltablespace, index->rd_indcollation,
 						   classes->values, options, index->rd_indoption, targets,
 						   storage_parameters(c->index, c->method),
@@ -415,7 +466,7 @@ static void
 exchange(const MethodChange *c, Oid twin)
 {
 	begin_step();
-	index_concurrently_swap(twin, c->index, twin_name(twin));
+	index_concurrently_swap(twin, c->index, twin_name(c, twin));
 	CommandCounterIncrement();
 	depend_on_classes(twin);
 	depend_on_classes(c->index);
@@ -441,24 +492,29 @@ drop(const MethodChange *c, Oid index)
 	end_step();
 }
 
-/* Drops what an earlier call for the index has left, and says so. */
+/*
+ * Drops what an earlier call for the index has left, and says so. A valid index
+ * is not dropped, since queries may use it.
+ */
 static void
 drop_leftover(MethodChange *c)
 {
-	char	   *name = twin_name(c->index);
-	Oid			oid = get_relname_relid(name, get_rel_namespace(c->table));
+	Oid			oid = leftover(c);
 	Relation	index;
-	bool		left;
+	char	   *name;
 
-	if (!OidIsValid(oid) || IndexGetRelation(oid, true) != c->table)
+	if (!OidIsValid(oid))
 		return;
 	index = index_open(oid, ShareUpdateExclusiveLock);
-	left = !index->rd_index->indisvalid;
-	if (left)
-		lock_for_session(c, index);
+	name = pstrdup(RelationGetRelationName(index));
+	if (index->rd_index->indisvalid)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("index \"%s\", which an earlier call has left, is valid", name),
+				 errdetail("Another command has rebuilt it."),
+				 errhint("Drop it with DROP INDEX CONCURRENTLY, and repeat the call.")));
+	lock_for_session(c, index);
 	index_close(index, NoLock);
-	if (!left)
-		return;
 	ereport(NOTICE,
 			(errmsg("dropping invalid index \"%s\", which an earlier call has left", name)));
 	commit();
