@@ -259,10 +259,10 @@ executor_finish(QueryDesc *query)
  * for none.
  */
 static PlannedStmt *
-statement_for(PlannedStmt *pstmt, bool toplevel)
+statement_for(PlannedStmt *pstmt, const char *query_string, bool toplevel)
 {
 	pstmt = zaccess_method_of_copy(pstmt);
-	pstmt = zindex_method_choose(pstmt);
+	pstmt = zindex_method_choose(pstmt, query_string);
 	return zu_ddl_pass_by(pstmt, toplevel);
 }
 
@@ -280,7 +280,8 @@ fires_all(const Node *command)
  *
  *	1. The checks raise errors before the command locks or changes anything.
  *	   zdrop_guard_check comes first: it may wait for locks on tables.
- *	2. Some commands are replaced by others, or not executed at all.
+ *	2. Some commands are replaced by others, or not executed at all. ALTER TABLE
+ *	   may take constraints from indexes, which get them back at the end.
  *	3. The command runs in a level without a query: the rows that it fetches
  *	   belong to no query in which it is nested. After an error, the server
  *	   itself restores the settings that zaccess_method_for_script has changed.
@@ -302,6 +303,7 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 	bool		discards;
 	bool		fires;
 	uint32		nhandles;
+	List	   *detached;
 	ZLevel		level;
 
 	if (zlevel_current()->outer == NULL && !IsA(command->utilityStmt, TransactionStmt))
@@ -313,9 +315,10 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 	zconvert_check_command(command->utilityStmt);
 	zconvert_check_copy(command->utilityStmt);
 
-	pstmt = statement_for(command, context == PROCESS_UTILITY_TOPLEVEL);
+	pstmt = statement_for(command, query_string, context == PROCESS_UTILITY_TOPLEVEL);
 	if (pstmt == NULL)
 		return;
+	detached = zconstraint_detach(pstmt->utilityStmt);
 	settings = zaccess_method_for_script(pstmt->utilityStmt);
 	guarded = zdrop_guard_begin(pstmt->utilityStmt);	/* object_access_hook */
 	noted = zconvert_begin_command(pstmt->utilityStmt); /* the same */
@@ -344,6 +347,7 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 	zconvert_end_command(noted);
 	zdrop_guard_end(guarded);
 	(void) zlevel_pop(&level);
+	zconstraint_attach(detached);
 	if (settings != 0)
 		AtEOXact_GUC(true, settings);
 	if (discards)

@@ -57,6 +57,13 @@
 #define zc_sets_expression(cmd) ((cmd)->subtype == AT_SetExpression)
 #endif
 
+/* Whether a constraint is WITHOUT OVERLAPS, whose index is GiST. */
+#if PG_VERSION_NUM < 180000
+#define zc_without_overlaps(constraint) false
+#else
+#define zc_without_overlaps(constraint) ((constraint)->without_overlaps)
+#endif
+
 /* The longest entry of a leaf page. */
 #if PG_VERSION_NUM < 180000
 #define zc_bt_max_entry(page) BTMaxItemSize(page)

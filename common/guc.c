@@ -26,6 +26,7 @@ int			zundo_history_interval = 60000;
 int			zundo_history_size = 1440;
 bool		zundo_drop_rows_with_extension = false;
 bool		zundo_allow_ctid_guard = false;
+int			zundo_default_index = ZUNDO_BTREE;
 int			zundo_key_queue = 8192;
 double		zundo_index_expression_cost = 1000;
 bool		zundo_explain_undo = false;
@@ -39,6 +40,12 @@ char	   *zundo_fault_spec = NULL;
 static const struct config_enum_entry compression_options[] = {
 	{"lz4", ZUNDO_COMPRESS_LZ4, false},
 	{"none", ZUNDO_COMPRESS_NONE, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry index_options[] = {
+	{"btree", ZUNDO_BTREE, false},
+	{"zbtree", ZUNDO_ZBTREE, false},
 	{NULL, 0, false}
 };
 
@@ -310,6 +317,16 @@ define_table_gucs(void)
 							 0,
 							 NULL, NULL, NULL);
 
+	DefineCustomEnumVariable("zundo.default_index",
+							 "Sets the access method of indexes of zheap tables for which none is "
+							 "named.",
+							 "Where \"zbtree\" is not possible, it is \"btree\".",
+							 &zundo_default_index,
+							 ZUNDO_BTREE,
+							 index_options,
+							 PGC_USERSET,
+							 0,
+							 NULL, NULL, NULL);
 	DefineCustomRealVariable("zundo.index_expression_cost",
 							 "Sets the maximum cost of index expressions that are evaluated to "
 							 "find out whether an update changes them.",

@@ -123,6 +123,13 @@ typedef enum
 	ZUNDO_FULL_CANCEL
 } ZundoUndoFull;
 
+/* Values of zundo.default_index. */
+typedef enum ZundoDefaultIndex
+{
+	ZUNDO_BTREE,
+	ZUNDO_ZBTREE
+} ZundoDefaultIndex;
+
 /* The word in zundo.undo_full_exempt that stands for all superusers. */
 #define ZUNDO_SUPERUSERS	"superusers"
 
@@ -141,6 +148,8 @@ extern int	zundo_history_interval; /* ms, 0 = no history */
 extern int	zundo_history_size;
 extern bool zundo_drop_rows_with_extension;
 extern bool zundo_allow_ctid_guard; /* GUARD-3 (guard/zctid.c) */
+extern int	zundo_default_index;	/* ZundoDefaultIndex
+									 * (guard/index_method.c) */
 extern int	zundo_key_queue;	/* kB, 0 = none (zbtree/queue.c) */
 extern double zundo_index_expression_cost;	/* dml/zcolumns.c */
 extern bool zundo_explain_undo; /* monitor/explain.c */

@@ -8,6 +8,7 @@
 
 #include "common/zundo.h"
 #include "fmgr.h"
+#include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
 #include "utils/rel.h"
 
@@ -82,19 +83,36 @@ extern char *zaccess_method_name(Oid reloid);
 /* ---- utility commands: the access method of indexes (index_method.c) ---- */
 
 /*
- * zindex_method_check: raises an error if the command would make a zbtree index
- * the index of a constraint, change the parameter access_method of one, or the
- * type of a column of one that belongs to a constraint and stays.
+ * zindex_method_check: raises an error if the command would change the
+ * parameter access_method of a zbtree index.
  *
  * zindex_method_choose: returns pstmt, or a copy of it in which indexes with
  * the parameter access_method = zbtree are zbtree; where they cannot be, the
- * parameter is taken out with a NOTICE. With zundo.swap_btree, the copy makes
+ * parameter is taken out with a NOTICE. So are, if zundo.default_index is
+ * zbtree, those that are not said to be btree. USING INDEX: see
+ * zconstraint_use_index. With zundo.swap_btree, the copy makes
  * zbtree indexes of zheap tables where it says btree and zbtree can be such an
  * index; and if the command makes partitions of a partitioned table without an
  * access method, sets that to zheap first.
  */
 extern void zindex_method_check(Node *command);
-extern PlannedStmt *zindex_method_choose(PlannedStmt *pstmt);
+extern PlannedStmt *zindex_method_choose(PlannedStmt *pstmt, const char *query_string);
+
+/* ---- utility commands: constraints (index_constraint.c) ---- */
+
+/*
+ * zconstraint_use_index: in the ALTER TABLE for the table, makes zbtree indexes
+ * those of constraints (USING INDEX), for which the server takes btree's only.
+ * Locks the table, and sets the parameter access_method of the indexes. Raises
+ * the server's errors for indexes that cannot belong to a constraint.
+ *
+ * zconstraint_detach: drops, but not with their indexes, the constraints with
+ * zbtree indexes that the command would make again as btree's. Returns what
+ * zconstraint_attach takes when the command has ended, to make them again.
+ */
+extern void zconstraint_use_index(AlterTableStmt *stmt, Oid reloid);
+extern List *zconstraint_detach(Node *command);
+extern void zconstraint_attach(List *detached);
 
 /* ---- utility commands: DROP EXTENSION zundo (drop_guard.c) ---- */
 

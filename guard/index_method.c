@@ -1,6 +1,6 @@
 /*
  * guard/index_method.c - the access method of indexes whose command cannot name
- * it.
+ * it, or does not.
  *
  * The grammar has no USING for a primary key or a unique constraint, and a dump
  * does not write the access method of a constraint's index; but it writes the
@@ -13,11 +13,16 @@
  * pass their indexes to the hook as commands. Partitions get the parameters of
  * the partitioned table's index from the server.
  *
+ * zundo.default_index = zbtree makes an index zbtree where the command names no
+ * access method, if it can be. Whether it does is read from the text of the
+ * statement. So what a dump says of an index is done. A constraint gets the
+ * parameter, too. In pg_upgrade and in scripts of extensions it has no effect.
+ *
  * Builds for tests can make zbtree indexes where a command says btree
  * (zundo.swap_btree), so that the server's own suites run with zbtree.
  *
- * Locks: AccessShareLock on tables and indexes while check_type reads what
- * they are. Crash points: none.
+ * Locks: AccessShareLock on a table while an expression is analysed. Crash
+ * points: none.
  */
 #include "postgres.h"
 
@@ -32,14 +37,22 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "commands/defrem.h"
+#include "commands/extension.h"
+#include "common/keywords.h"
 #include "common/compat_nbtree.h"
 #include "common/zundo.h"
 #include "guard/heap_readers.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
 #include "nodes/parsenodes.h"
+#include "parser/parse_expr.h"
+#include "parser/parse_relation.h"
+#include "parser/parse_type.h"
+#include "parser/scanner.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 #include "zbtree/zbtree.h"
 
 static const char parameter[] = "access_method";
@@ -54,26 +67,6 @@ has_method(Oid reloid, const char *name)
 }
 
 /* ---- checks ---- */
-
-/*
- * Raises ERRCODE_FEATURE_NOT_SUPPORTED if the index that is to become that of a
- * constraint (USING INDEX) is a zbtree index: the server accepts btree's only.
- */
-static void
-check_using_index(Oid reloid, const Constraint *constraint)
-{
-	if (constraint->indexname == NULL ||
-		!has_method(get_relname_relid(constraint->indexname, get_rel_namespace(reloid)), "zbtree"))
-		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("zbtree index \"%s\" cannot become the index of a constraint",
-					constraint->indexname),
-			 errhint("Leave the unique index without a constraint: ON CONFLICT and foreign keys "
-					 "can use it. Or say ALTER TABLE ... ADD %s (...) WITH (access_method = "
-					 "zbtree), which makes another index, and drop this one.",
-					 constraint->contype == CONSTR_PRIMARY ? "PRIMARY KEY" : "UNIQUE")));
-}
 
 /*
  * Raises ERRCODE_FEATURE_NOT_SUPPORTED if the options of a zbtree index that
@@ -97,75 +90,6 @@ check_options(Oid reloid, List *options)
 	}
 }
 
-/*
- * Returns whether the ALTER TABLE of the table also drops the constraint of the
- * index, or the one of which this is a partition's.
- */
-static bool
-drops_constraint(Oid reloid, List *cmds, Oid index)
-{
-	char	   *name;
-	ListCell   *lc;
-
-	if (get_rel_relispartition(index))
-		index = llast_oid(get_partition_ancestors(index));
-	if (IndexGetRelation(index, true) != reloid)
-		return false;
-	name = get_constraint_name(get_index_constraint(index));
-	foreach(lc, cmds)
-	{
-		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
-
-		if (cmd->subtype == AT_DropConstraint && name != NULL && strcmp(cmd->name, name) == 0)
-			return true;
-	}
-	return false;
-}
-
-/*
- * Raises ERRCODE_FEATURE_NOT_SUPPORTED if the column of the table, or of one
- * that inherits it, is in the zbtree index of a constraint that the commands do
- * not drop. The server would make the index again from its definition, as
- * btree's, and btree does not have the parameter.
- */
-static void
-check_type(Oid reloid, List *cmds, const char *column)
-{
-	ListCell   *lc;
-
-	foreach(lc, find_all_inheritors(reloid, NoLock, NULL))
-	{
-		Relation	rel = try_relation_open(lfirst_oid(lc), AccessShareLock);
-		AttrNumber	attnum = rel ? get_attnum(RelationGetRelid(rel), column) : 0;
-		ListCell   *li;
-
-		if (rel == NULL)
-			continue;
-		foreach(li, RelationGetIndexList(rel))
-		{
-			Relation	index = index_open(lfirst_oid(li), AccessShareLock);
-			Form_pg_index form = index->rd_index;
-
-			for (int i = 0; form->indisunique && i < form->indnatts; i++)
-			{
-				Oid			constraint = form->indkey.values[i] == attnum &&
-				has_method(form->indexrelid, "zbtree") ?
-				get_index_constraint(form->indexrelid) : InvalidOid;
-
-				if (OidIsValid(constraint) && !drops_constraint(reloid, cmds, form->indexrelid))
-					ereport(ERROR,
-							(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-							 errmsg("cannot alter column \"%s\" of the zbtree index of "
-									"constraint \"%s\"",
-									column, get_constraint_name(constraint)),
-							 errhint("Drop the constraint, and add it again after the change.")));
-			}
-			index_close(index, AccessShareLock);
-		}
-		relation_close(rel, AccessShareLock);
-	}
-}
-
 /* zindex_method_check: See heap_readers.h. */
 void
 zindex_method_check(Node *command)
@@ -183,16 +107,25 @@ zindex_method_check(Node *command)
 	{
 		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
 
-		if (cmd->subtype == AT_AddConstraint && cmd->def != NULL && IsA(cmd->def, Constraint))
-			check_using_index(reloid, castNode(Constraint, cmd->def));
-		else if (cmd->subtype == AT_SetRelOptions || cmd->subtype == AT_ResetRelOptions)
+		if (cmd->subtype == AT_SetRelOptions || cmd->subtype == AT_ResetRelOptions)
 			check_options(reloid, (List *) cmd->def);
-		else if (cmd->subtype == AT_AlterColumnType || zc_sets_expression(cmd))
-			check_type(reloid, stmt->cmds, cmd->name);
 	}
 }
 
 /* ---- choice ---- */
+
+/* An index that is to be zbtree if it can be. */
+typedef struct Wanted
+{
+	Oid			table;
+	bool		unique;
+	bool		constraint;		/* that of a constraint */
+	bool		deferrable;
+	List	   *columns;		/* IndexElem or String */
+	bool		analysed;		/* so are their expressions */
+	List	   *cmds;			/* of the ALTER TABLE that adds it */
+	const char *query_string;	/* to report errors, or NULL */
+} Wanted;
 
 /*
  * Returns whether the partitioned table has partitions with indexes of their
@@ -222,7 +155,9 @@ has_leaves(Oid reloid, bool *zheap)
  * Returns whether the relation is a zheap table, or a partitioned table that
  * may have zbtree indexes: all its partitions are zheap tables. One without
  * partitions is what its nearest ancestor with partitions is; if there is none,
- * the access method of the topmost table, if it has one, decides.
+ * the access method of the topmost table, if it has one, decides. pg_upgrade
+ * makes the index as it was: one of a partitioned table has no file, and the
+ * partitions for which it was made may be gone.
  *
  * So the answers for all tables of a tree whose index is zbtree agree. A dump
  * adds a constraint to each of them by a command of its own, and then attaches
@@ -238,6 +173,8 @@ has_zheap(Oid reloid)
 
 	if (get_rel_relkind(reloid) != RELKIND_PARTITIONED_TABLE)
 		return has_method(reloid, "zheap");
+	if (IsBinaryUpgrade)
+		return true;
 	tables = lcons_oid(reloid, get_partition_ancestors(reloid));
 	foreach(lc, tables)
 	{
@@ -249,19 +186,90 @@ has_zheap(Oid reloid)
 }
 
 /*
+ * Returns whether indexes of the relation are zbtree by default. For a
+ * partition, its whole tree decides, since indexes of the tree can be attached
+ * to each other only if all have the same access method.
+ */
+static bool
+defaults_to_zbtree(Oid reloid)
+{
+	bool		zheap;
+	char	   *am;
+
+	if (zundo_default_index != ZUNDO_ZBTREE || IsBinaryUpgrade || creating_extension)
+		return false;
+	if (get_rel_relispartition(reloid))
+		reloid = llast_oid(get_partition_ancestors(reloid));
+	am = zaccess_method_name(reloid);
+	if (get_rel_relkind(reloid) != RELKIND_PARTITIONED_TABLE)
+		return am != NULL && strcmp(am, "zheap") == 0;
+	if (has_leaves(reloid, &zheap))
+		return zheap;
+	return strcmp(am ? am : default_table_access_method, "zheap") == 0;
+}
+
+/* Returns the type of the expression over the columns of the table. */
+static Oid
+expression_type(Oid reloid, Node *expression, const char *query_string)
+{
+	Relation	rel = relation_open(reloid, AccessShareLock);
+	ParseState *pstate = make_parsestate(NULL);
+	Oid			result;
+
+	pstate->p_sourcetext = query_string;
+	addNSItemToQuery(pstate, addRangeTableEntryForRelation(pstate, rel, AccessShareLock, NULL,
+														   false, true),
+					 false, true, true);
+	result = exprType(transformExpr(pstate, copyObject(expression), EXPR_KIND_INDEX_EXPRESSION));
+	free_parsestate(pstate);
+	relation_close(rel, AccessShareLock);
+	return result;
+}
+
+/*
+ * Returns the type that the column of the table will have after the commands of
+ * an ALTER TABLE, or InvalidOid if there is no such column or type. serial is
+ * no type, but stands for one that has the operator classes.
+ */
+static Oid
+column_type(Oid reloid, const char *name, List *cmds)
+{
+	ListCell   *lc;
+	AttrNumber	attnum;
+
+	foreach(lc, cmds)
+	{
+		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
+		ColumnDef  *column = cmd->def && IsA(cmd->def, ColumnDef) ? (ColumnDef *) cmd->def : NULL;
+		Type		type;
+		Oid			result;
+
+		if (column == NULL || column->typeName == NULL ||
+			strcmp(cmd->subtype == AT_AlterColumnType ? cmd->name : column->colname, name) != 0)
+			continue;
+		type = LookupTypeName(NULL, column->typeName, NULL, true);
+		result = type ? typeTypeId(type) : InvalidOid;
+		if (type)
+			ReleaseSysCache(type);
+		return result;
+	}
+	attnum = get_attnum(reloid, name);
+	return attnum == InvalidAttrNumber ? InvalidOid : get_atttype(reloid, attnum);
+}
+
+/*
  * Returns whether the operator class that the server will take for the column,
  * an IndexElem or a String, is zbtree's counterpart of the one of btree. If
  * that is missing, the server may take the class of a type to which the
- * column's is binary coercible, by which other values are equal. The class of
- * an expression, or of a column that the command adds, is known only when the
- * command has been analysed, and taken for granted here.
+ * column's is binary coercible, by which other values are equal. If there is no
+ * such column, the server raises an error anyway.
  */
 static bool
-has_class(Oid reloid, Node *column, Oid zbtree)
+has_class(const Wanted *wanted, Node *column, Oid zbtree)
 {
 	IndexElem  *element = IsA(column, IndexElem) ? (IndexElem *) column : NULL;
 	char	   *name = element ? element->name : strVal(column);
-	AttrNumber	attnum = name ? get_attnum(reloid, name) : InvalidAttrNumber;
+	Oid			type;
 	Oid			class;
 	Oid			btree;
 
@@ -270,38 +278,38 @@ has_class(Oid reloid, Node *column, Oid zbtree)
 		class = get_opclass_oid(zbtree, element->opclass, true);
 		btree = get_opclass_oid(BTREE_AM_OID, element->opclass, true);
 	}
-	else if (attnum != InvalidAttrNumber)
-	{
-		class = GetDefaultOpClass(get_atttype(reloid, attnum), zbtree);
-		btree = GetDefaultOpClass(get_atttype(reloid, attnum), BTREE_AM_OID);
-	}
 	else
-		return true;
+	{
+		type = name ? column_type(wanted->table, name, wanted->cmds) :
+			wanted->analysed ? exprType(element->expr) :
+			expression_type(wanted->table, element->expr, wanted->query_string);
+		if (!OidIsValid(type))
+			return true;
+		class = GetDefaultOpClass(type, zbtree);
+		btree = GetDefaultOpClass(type, BTREE_AM_OID);
+	}
 	return OidIsValid(class) &&
 		(!OidIsValid(btree) || zbtree_class_for(btree, zbtree, true) == class);
 }
 
-/*
- * Returns why no zbtree index of the table can have these columns (IndexElem or
- * String), or NULL if one can.
- */
+/* Returns why the index cannot be zbtree, or NULL if it can. */
 static const char *
-obstacle(Oid reloid, bool unique, bool deferrable, List *columns)
+obstacle(const Wanted *wanted)
 {
 	Oid			zbtree = get_index_am_oid("zbtree", true);
 	ListCell   *lc;
 
 	if (!OidIsValid(zbtree))
 		return "Extension zundo is not installed in this database.";
-	if (unique && !ZC_UNIQUE_BY_ANY_BTREE)
+	if (wanted->unique && !ZC_UNIQUE_BY_ANY_BTREE)
 		return "Unique indexes cannot be zbtree before PostgreSQL 18.";
-	if (!has_zheap(reloid))
+	if (!has_zheap(wanted->table))
 		return "The table, or a partition of it, is not a zheap table.";
-	if (deferrable)
+	if (wanted->deferrable)
 		return "The constraint is deferrable.";
-	foreach(lc, columns)
+	foreach(lc, wanted->columns)
 	{
-		if (!has_class(reloid, (Node *) lfirst(lc), zbtree))
+		if (!has_class(wanted, (Node *) lfirst(lc), zbtree))
 			return "Access method \"zbtree\" does not have an operator class of a column.";
 	}
 	return NULL;
@@ -325,47 +333,129 @@ find_parameter(List *options)
 }
 
 /*
- * Returns the access method for an index whose options contain the parameter.
- * If that is btree, takes the parameter out of the options, with a NOTICE.
- * pg_upgrade gets an error (ERRCODE_FEATURE_NOT_SUPPORTED), because the file
- * that it has for the index is zbtree's.
+ * Returns the access method for an index that is wanted as zbtree, because its
+ * options contain the parameter, or by default. If that cannot be, takes the
+ * parameter out of the options, with a NOTICE. pg_upgrade gets an error
+ * (ERRCODE_FEATURE_NOT_SUPPORTED), because the file that it has for the index
+ * is zbtree's.
  */
 static char *
-choose(Oid reloid, bool unique, bool deferrable, List *columns, List **options)
+choose(const Wanted *wanted, List **options)
 {
-	const char *why = obstacle(reloid, unique, deferrable, columns);
+	const char *why = obstacle(wanted);
+	DefElem    *asked = find_parameter(*options);
 
 	if (why == NULL)
+	{
+		if (asked == NULL && wanted->constraint)
+			*options = lappend(*options, makeDefElem(pstrdup(parameter),
+													 (Node *) makeString("zbtree"), -1));
 		return pstrdup("zbtree");
-	ereport(IsBinaryUpgrade ? ERROR : NOTICE,
+	}
+	ereport(asked == NULL ? DEBUG1 : IsBinaryUpgrade ? ERROR : NOTICE,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("an index of table \"%s\" will use access method \"btree\" instead of "
-					"\"zbtree\"", get_rel_name(reloid)),
+					"\"zbtree\"", get_rel_name(wanted->table)),
 			 errdetail_internal("%s", why)));
-	*options = list_delete_ptr(*options, find_parameter(*options));
+	*options = list_delete_ptr(*options, asked);
 	return pstrdup("btree");
 }
 
 /*
- * Sets the access method of an index that CREATE INDEX or CREATE TABLE makes.
+ * Returns whether the statement is a CREATE INDEX that does not name the access
+ * method: its parse tree says btree in both cases. What stands before the
+ * columns contains the word USING or not.
  */
-static void
-choose_for_index(Oid reloid, IndexStmt *stmt)
+static bool
+leaves_method_open(const PlannedStmt *pstmt, const char *query_string)
 {
-	if (find_parameter(stmt->options) && stmt->excludeOpNames == NIL &&
-		(strcmp(stmt->accessMethod, "btree") == 0 || strcmp(stmt->accessMethod, "zbtree") == 0))
-		stmt->accessMethod = choose(reloid, stmt->unique, stmt->deferrable, stmt->indexParams,
-									&stmt->options);
+#define KEYWORD(name) ScanKeywordTokens[ScanKeywordLookup(name, &ScanKeywords)]
+#define NEXT_TOKEN() core_yylex(&value, &location, scanner)
+	core_yy_extra_type extra;
+	core_yyscan_t scanner;
+	core_YYSTYPE value;
+	YYLTYPE		location;
+	int			token;
+	int			last = 0;
+	bool		after_on = false;
+	bool		result = false;
+
+	if (query_string == NULL || pstmt->stmt_location < 0 ||
+		pstmt->stmt_location > strlen(query_string))
+		return false;
+	query_string += pstmt->stmt_location;
+	if (pstmt->stmt_len > 0)
+		query_string = pnstrdup(query_string, pstmt->stmt_len);
+	scanner = scanner_init(query_string, &extra, &ScanKeywords, ScanKeywordTokens);
+	token = NEXT_TOKEN();
+	if (token == KEYWORD("create"))
+	{
+		token = NEXT_TOKEN();
+		if (token == KEYWORD("unique"))
+			token = NEXT_TOKEN();
+		if (token == KEYWORD("index"))
+		{
+			while (!result && (token = NEXT_TOKEN()) != 0 && token != KEYWORD("using"))
+			{
+				/* ON ONLY (name) is another way to name the table */
+				result = token == '(' && after_on && last != KEYWORD("only");
+				after_on |= token == KEYWORD("on");
+				last = token;
+			}
+		}
+	}
+	scanner_finish(scanner);
+	return result;
 }
 
-/* Sets the access method of the index of a constraint that ALTER TABLE adds. */
+/*
+ * Sets the access method of an index that CREATE INDEX or CREATE TABLE makes.
+ * The copy that LIKE makes of an index, which is analysed already, has the
+ * method of the original.
+ */
 static void
-choose_for_constraint(Oid reloid, Constraint *constraint, bool deferrable)
+choose_for_index(Oid reloid, PlannedStmt *pstmt, const char *query_string)
 {
+	IndexStmt  *stmt = castNode(IndexStmt, pstmt->utilityStmt);
+	bool		btree = strcmp(stmt->accessMethod, "btree") == 0;
+	Wanted		wanted = {0};
+
+	wanted.table = reloid;
+	wanted.unique = stmt->unique;
+	wanted.constraint = stmt->isconstraint;
+	wanted.deferrable = stmt->deferrable;
+	wanted.columns = stmt->indexParams;
+	wanted.analysed = stmt->transformed;
+	wanted.query_string = query_string;
+	if (stmt->excludeOpNames != NIL)
+		return;
+	if (find_parameter(stmt->options) ? btree || strcmp(stmt->accessMethod, "zbtree") == 0 :
+		btree && !stmt->transformed && defaults_to_zbtree(reloid) &&
+		(stmt->isconstraint || leaves_method_open(pstmt, query_string)))
+		stmt->accessMethod = choose(&wanted, &stmt->options);
+}
+
+/*
+ * Sets the access method of the index of a constraint that ALTER TABLE adds,
+ * for the column if that is not NULL.
+ */
+static void
+choose_for_constraint(Oid reloid, Constraint *constraint, bool deferrable, ColumnDef *column,
+					  List *cmds)
+{
+	Wanted		wanted = {0};
+
+	wanted.table = reloid;
+	wanted.unique = true;
+	wanted.constraint = true;
+	wanted.deferrable = deferrable;
+	wanted.columns = column ? list_make1(makeString(column->colname)) : constraint->keys;
+	wanted.cmds = cmds;
 	if ((constraint->contype == CONSTR_PRIMARY || constraint->contype == CONSTR_UNIQUE) &&
-		find_parameter(constraint->options))
-		constraint->access_method = choose(reloid, true, deferrable, constraint->keys,
-										   &constraint->options);
+		(find_parameter(constraint->options) ||
+		 (constraint->indexname == NULL && !zc_without_overlaps(constraint) &&
+		  defaults_to_zbtree(reloid))))
+		constraint->access_method = choose(&wanted, &constraint->options);
 }
 
 /*
@@ -408,11 +498,12 @@ choose_for_table(Oid reloid, AlterTableStmt *stmt)
 			continue;
 		if (IsA(cmd->def, Constraint))
 			choose_for_constraint(reloid, (Constraint *) cmd->def,
-								  ((Constraint *) cmd->def)->deferrable);
+								  ((Constraint *) cmd->def)->deferrable, NULL, stmt->cmds);
 		constraints = IsA(cmd->def, ColumnDef) ? ((ColumnDef *) cmd->def)->constraints : NIL;
 		foreach(l, constraints)
 			choose_for_constraint(reloid, lfirst_node(Constraint, l),
-								  is_deferrable(constraints, l));
+								  is_deferrable(constraints, l), (ColumnDef *) cmd->def,
+								  stmt->cmds);
 	}
 }
 
@@ -454,17 +545,21 @@ swap_partitions(Oid reloid, AlterTableStmt *stmt)
 
 /* Makes the index zbtree instead of btree if it can be and is not unique. */
 static void
-swap_index(Oid reloid, IndexStmt *stmt)
+swap_index(Oid reloid, IndexStmt *stmt, const char *query_string)
 {
 	Oid			zbtree = get_index_am_oid("zbtree", true);
+	Wanted		wanted = {0};
 	ListCell   *lc;
 
+	wanted.table = reloid;
+	wanted.analysed = stmt->transformed;
+	wanted.query_string = query_string;
 	if (strcmp(stmt->accessMethod, "btree") != 0 || stmt->unique ||
 		stmt->excludeOpNames != NIL || !OidIsValid(zbtree) || !defaults_to_zheap(reloid))
 		return;
 	foreach(lc, stmt->indexParams)
 	{
-		if (!has_class(reloid, (Node *) lfirst(lc), zbtree))
+		if (!has_class(&wanted, (Node *) lfirst(lc), zbtree))
 			return;
 	}
 	stmt->accessMethod = pstrdup("zbtree");
@@ -472,12 +567,12 @@ swap_index(Oid reloid, IndexStmt *stmt)
 
 #else
 #define swap_partitions(reloid, stmt) ((void) 0)
-#define swap_index(reloid, stmt) ((void) 0)
+#define swap_index(reloid, stmt, query_string) ((void) 0)
 #endif
 
 /* zindex_method_choose: See heap_readers.h. */
 PlannedStmt *
-zindex_method_choose(PlannedStmt *pstmt)
+zindex_method_choose(PlannedStmt *pstmt, const char *query_string)
 {
 	Node	   *command = pstmt->utilityStmt;
 	Oid			reloid;
@@ -492,12 +587,13 @@ zindex_method_choose(PlannedStmt *pstmt)
 	command = pstmt->utilityStmt;
 	if (IsA(command, IndexStmt))
 	{
-		choose_for_index(reloid, (IndexStmt *) command);
+		choose_for_index(reloid, pstmt, query_string);
 		if (zundo_swap_btree)
-			swap_index(reloid, (IndexStmt *) command);
+			swap_index(reloid, (IndexStmt *) command, query_string);
 	}
 	else
 	{
+		zconstraint_use_index((AlterTableStmt *) command, reloid);
 		choose_for_table(reloid, (AlterTableStmt *) command);
 		if (zundo_swap_btree)
 			swap_partitions(reloid, (AlterTableStmt *) command);

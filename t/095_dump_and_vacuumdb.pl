@@ -33,6 +33,12 @@ $node->safe_psql('source', q{
 	CREATE MATERIALIZED VIEW parts_seen AS SELECT k, count(*) FROM parts GROUP BY k;
 	CREATE INDEX account_balance ON account USING zbtree (balance) WHERE balance > 0;
 	CREATE UNLOGGED TABLE lasting AS SELECT 1 AS a;
+	SET zundo.default_index = zbtree;
+	CREATE TABLE chosen (id int PRIMARY KEY, a int UNIQUE, k int NOT NULL);
+	CREATE UNIQUE INDEX chosen_k ON chosen (k);
+	ALTER TABLE chosen ADD CONSTRAINT chosen_k UNIQUE USING INDEX chosen_k;
+	ALTER TABLE chosen ALTER a TYPE bigint;
+	RESET zundo.default_index;
 	CREATE VIEW sizes AS SELECT name, am FROM zundo.table_sizes;
 	GRANT SELECT ON zundo.stat_rollback TO PUBLIC});
 
@@ -68,9 +74,9 @@ foreach my $format (sort keys %how)
 }
 # a dump does not write the access method of a constraint's index, but its parameters
 my $constraints = q{SELECT relname, amname, coalesce('access_method=zbtree' = ANY (reloptions), false) FROM pg_class c JOIN pg_am m ON m.oid = c.relam
-	WHERE relname IN ('account_pkey', 'split_a_key', 'split_1_a_key', 'split_11_a_key', 'split_11_pkey', 'split_2_a_key', 'split_21_a_key', 'split_3_a_key', 'split_4_a_key') ORDER BY relname COLLATE "C"};
+	WHERE relname IN ('account_pkey', 'chosen_a_key', 'chosen_k', 'chosen_pkey', 'split_a_key', 'split_1_a_key', 'split_11_a_key', 'split_11_pkey', 'split_2_a_key', 'split_21_a_key', 'split_3_a_key', 'split_4_a_key') ORDER BY relname COLLATE "C"};
 my $method = server_major() >= 18 ? 'zbtree|t' : 'btree|f';
-my @indexes = qw(account_pkey split_11_a_key split_11_pkey split_1_a_key split_21_a_key split_2_a_key split_3_a_key split_4_a_key split_a_key);
+my @indexes = qw(account_pkey chosen_a_key chosen_k chosen_pkey split_11_a_key split_11_pkey split_1_a_key split_21_a_key split_2_a_key split_3_a_key split_4_a_key split_a_key);
 my $before = $node->safe_psql('source', 'SELECT count(*) FROM history');
 ok($node->poll_query_until('source', "SELECT count(*) > $before FROM history"), 'the writers are still running');
 # not INT, which is ignored by what a shell has put into the background
@@ -89,7 +95,7 @@ foreach my $format (sort keys %how)
 		SELECT string_agg(relname || ' ' || amname, ', ' ORDER BY relname) FROM pg_class c JOIN pg_am m ON m.oid = c.relam
 		WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'm');
 		SELECT has_table_privilege('pg_read_all_stats', 'zundo.stat_rollback', 'SELECT')}),
-		"100000|1000\n0\n2000|2000\n0\naccount zheap, history zheap, lasting zheap, part_h heap, part_z zheap, parts_seen zheap, split_11 zheap, split_21 zheap\nt",
+		"100000|1000\n0\n2000|2000\n0\naccount zheap, chosen zheap, history zheap, lasting zheap, part_h heap, part_z zheap, parts_seen zheap, split_11 zheap, split_21 zheap\nt",
 		"what was restored: $format");
 	is($node->safe_psql('copy', $constraints), join("\n", map { "$_|$method" } @indexes), "indexes of constraints: $format");
 	is($node->safe_psql('copy', "SELECT zundo.check(c::regclass) FROM unnest('{account,history,part_z,parts_seen,zundo.undo_log}'::text[]) c"), '',

@@ -38,7 +38,11 @@ $old->safe_psql('postgres', qq{
 my $unique = server_major() >= 18;
 $old->safe_psql('postgres', q{CREATE TABLE keyed (id int, k int) USING zheap; CREATE UNIQUE INDEX keyed_k ON keyed USING zbtree (k); INSERT INTO keyed SELECT g, g FROM generate_series(1, 100) g;
 	CREATE TABLE primary_key (id int, k int PRIMARY KEY WITH (access_method = zbtree), u int, CONSTRAINT u UNIQUE (u) INCLUDE (id) WITH (access_method = zbtree)) USING zheap;
+	CREATE UNIQUE INDEX using_i ON primary_key USING zbtree (id) INCLUDE (k); ALTER TABLE primary_key ADD UNIQUE USING INDEX using_i, ALTER id SET NOT NULL;
+	ALTER TABLE primary_key ALTER k TYPE bigint;
 	INSERT INTO primary_key SELECT g, g, g FROM generate_series(1, 100) g; UPDATE primary_key SET k = k + 1000, u = -u; UPDATE primary_key SET k = k - 1000 WHERE id % 2 = 0;
+	CREATE TABLE parted (k int PRIMARY KEY WITH (access_method = zbtree)) PARTITION BY LIST (k);
+	CREATE TABLE parted_1 PARTITION OF parted FOR VALUES IN (1) USING zheap; ALTER TABLE parted SET ACCESS METHOD heap; DROP TABLE parted_1;
 	CREATE TABLE referring (k int REFERENCES keyed (k) ON UPDATE CASCADE) USING zheap; INSERT INTO referring SELECT k FROM keyed WHERE k < 10;
 	UPDATE keyed SET k = k + 1000; UPDATE keyed SET k = k - 1000 WHERE id % 2 = 0; UPDATE keyed SET k = id + 1 WHERE id = 4}) if $unique;
 my $objects = q{SELECT (SELECT count(*) FROM pg_opclass c, am WHERE opcmethod = am.oid), (SELECT count(*) FROM pg_amop, am WHERE amopmethod = am.oid),
@@ -115,11 +119,11 @@ foreach my $mode ($unique ? qw(copy link swap) : ())
 		$from = $new;
 	}
 	$new->start;
-	is($new->safe_psql('postgres', q{SET enable_seqscan = off; SELECT relname, amname, reloptions FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE relname IN ('primary_key_pkey', 'u') ORDER BY 1;
+	is($new->safe_psql('postgres', q{SET enable_seqscan = off; SELECT relname, amname, reloptions FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE relname IN ('parted_pkey', 'primary_key_pkey', 'u', 'using_i') ORDER BY 1;
 		SELECT count(*), sum(id) FROM primary_key WHERE k > 0; SELECT count(*), sum(id) FROM primary_key WHERE u < 1000;
-		SELECT count(*) FROM (SELECT zundo.check_index('primary_key_pkey') UNION ALL SELECT zundo.check_index('u'));
+		SELECT count(*) FROM (SELECT zundo.check_index('primary_key_pkey') UNION ALL SELECT zundo.check_index('u') UNION ALL SELECT zundo.check_index('using_i'));
 		INSERT INTO primary_key VALUES (2, 2, 2) ON CONFLICT (k) DO UPDATE SET u = primary_key.u RETURNING id}),
-		"primary_key_pkey|zbtree|{access_method=zbtree}\nu|zbtree|{access_method=zbtree}\n100|5050\n100|5050\n0\n2", "$mode: the constraints have zbtree indexes");
+		"parted_pkey|zbtree|{access_method=zbtree}\nprimary_key_pkey|zbtree|{access_method=zbtree}\nu|zbtree|{access_method=zbtree}\nusing_i|zbtree|{access_method=zbtree}\n100|5050\n100|5050\n0\n2", "$mode: the constraints have zbtree indexes");
 	$new->safe_psql('postgres', q{SELECT pg_drop_replication_slot('s')}) if $mode eq 'copy';
 	no_crash($new);
 	$new->stop;

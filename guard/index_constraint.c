@@ -1,0 +1,460 @@
+/*
+ * guard/index_constraint.c - constraints whose index is zbtree, in commands
+ * that accept only btree's for them, or would make it btree.
+ *
+ * - ALTER TABLE ... ADD CONSTRAINT ... USING INDEX: the server wants a btree
+ *   index, since a dump has no other way to make the constraint. zbtree has the
+ *   storage parameter access_method (index_method.c). So we make the server's
+ *   checks, set the parameter, and hand over what the server's analysis would
+ *   have made of the command.
+ * - ALTER TABLE ... ALTER COLUMN ... TYPE, SET EXPRESSION: the server makes the
+ *   constraint again from its definition, which cannot name the access method,
+ *   but a unique index from one that does. So the index has no constraint while
+ *   the command is executed, and gets an equal one afterwards.
+ *
+ * Locks: AccessExclusiveLock on the tables and the indexes, as the commands
+ * themselves. Crash points: none.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/reloptions.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/dependency.h"
+#include "catalog/index.h"
+#include "catalog/indexing.h"
+#include "catalog/namespace.h"
+#include "catalog/objectaccess.h"
+#include "catalog/partition.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_constraint.h"
+#include "catalog/pg_inherits.h"
+#include "commands/comment.h"
+#include "commands/defrem.h"
+#include "commands/tablecmds.h"
+#include "common/compat_nbtree.h"
+#include "guard/heap_readers.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "nodes/parsenodes.h"
+#include "tcop/utility.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+
+/* A constraint that its index has lost for the time of a command. */
+typedef struct Detached
+{
+	Oid			table;
+	char	   *name;			/* its own and the index's */
+	char		type;
+	char	   *comment;		/* or NULL */
+} Detached;
+
+/* Returns whether the relation is a zbtree index. */
+static bool
+is_zbtree(Oid index)
+{
+	char	   *am = zaccess_method_name(index);
+
+	return am != NULL && strcmp(am, "zbtree") == 0;
+}
+
+/*
+ * Locks the table of an ALTER TABLE as the server will. Returns its OID, or
+ * InvalidOid if there is none.
+ */
+static Oid
+lock_table(AlterTableStmt *stmt)
+{
+	PreventCommandIfReadOnly("ALTER TABLE");
+	return RangeVarGetRelidExtended(stmt->relation, AccessExclusiveLock, RVR_MISSING_OK,
+									RangeVarCallbackOwnsRelation, NULL);
+}
+
+/*
+ * Returns whether the command changes the type, or the expression, of a column.
+ */
+static bool
+changes_column(const AlterTableCmd *cmd)
+{
+	return cmd->subtype == AT_AlterColumnType || zc_sets_expression(cmd);
+}
+
+/* ---- USING INDEX ---- */
+
+/* Sets the storage parameter of the index, which is locked. */
+static void
+set_parameter(Oid index)
+{
+	Relation	catalog = table_open(RelationRelationId, RowExclusiveLock);
+	HeapTuple	tuple = SearchSysCacheCopy1(RELOID, ObjectIdGetDatum(index));
+	Datum		values[Natts_pg_class] = {0};
+	bool		nulls[Natts_pg_class] = {0};
+	bool		replaced[Natts_pg_class] = {0};
+	int			i = Anum_pg_class_reloptions - 1;
+	bool		null;
+	Datum		options;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for relation %u", index);
+	options = heap_getattr(tuple, i + 1, RelationGetDescr(catalog), &null);
+	values[i] = transformRelOptions(null ? (Datum) 0 : options,
+									list_make1(makeDefElem("access_method",
+														   (Node *) makeString("zbtree"), -1)),
+									NULL, NULL, false, false);
+	replaced[i] = true;
+	tuple = heap_modify_tuple(tuple, RelationGetDescr(catalog), values, nulls, replaced);
+	CatalogTupleUpdate(catalog, &tuple->t_self, tuple);
+	InvokeObjectPostAlterHook(RelationRelationId, index, 0);
+	table_close(catalog, RowExclusiveLock);
+	CommandCounterIncrement();
+}
+
+/*
+ * Raises the server's error if the index has a key column for which a dump of
+ * the constraint would not make the same index.
+ */
+static void
+check_sorting(Relation table, Relation index)
+{
+	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
+	{
+		Oid			oid = RelationGetRelid(index);
+		Oid			type;
+		int32		typmod;
+		Oid			collation;
+
+		get_atttypetypmodcoll(RelationGetRelid(table), index->rd_index->indkey.values[i], &type,
+							  &typmod, &collation);
+		if (get_index_column_opclass(oid, i + 1) == GetDefaultOpClass(type, index->rd_rel->relam) &&
+			collation == index->rd_indcollation[i] && index->rd_indoption[i] == 0 &&
+			get_attoptions(oid, i + 1) == (Datum) 0)
+			continue;
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("index \"%s\" column number %d does not have default sorting behavior",
+						RelationGetRelationName(index), i + 1),
+				 errdetail("Cannot create a primary key or unique constraint using such an "
+						   "index.")));
+	}
+}
+
+/*
+ * Returns what is left of the command that adds the constraint, a list of
+ * commands, for the zbtree index, after the checks that the server has for
+ * btree's. NIL if it is the server that refuses the index.
+ */
+static List *
+commands_for(Relation table, Relation index, const Constraint *constraint, List *cmds)
+{
+	ListCell   *lc;
+	Form_pg_index form = index->rd_index;
+	AlterTableCmd *cmd;
+	IndexStmt  *stmt;
+	List	   *result = NIL;
+
+	if (form->indrelid != RelationGetRelid(table) || !form->indisvalid || !form->indisunique ||
+		RelationGetIndexExpressions(index) != NIL || RelationGetIndexPredicate(index) != NIL ||
+		OidIsValid(get_index_constraint(RelationGetRelid(index))))
+		return NIL;
+	if (constraint->deferrable)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("zbtree index \"%s\" cannot belong to a deferrable constraint",
+						RelationGetRelationName(index))));
+	check_sorting(table, index);
+	foreach(lc, cmds)
+	{
+		/* the index may be another one when the constraint is made */
+		if (changes_column(lfirst_node(AlterTableCmd, lc)))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("zbtree index \"%s\" cannot become the index of a constraint in a "
+							"command that changes a column", RelationGetRelationName(index))));
+	}
+
+	for (int i = 0; constraint->contype == CONSTR_PRIMARY && i < form->indnkeyatts; i++)
+	{
+		if (form->indkey.values[i] < 0)
+			continue;
+		cmd = makeNode(AlterTableCmd);
+		cmd->subtype = AT_SetNotNull;
+		cmd->name = get_attname(RelationGetRelid(table), form->indkey.values[i], false);
+		cmd->behavior = DROP_RESTRICT;
+		result = lappend(result, cmd);
+	}
+	stmt = makeNode(IndexStmt);
+	stmt->indexOid = RelationGetRelid(index);
+	stmt->idxname = constraint->conname;
+	stmt->unique = true;
+	stmt->primary = constraint->contype == CONSTR_PRIMARY;
+	stmt->isconstraint = true;
+	cmd = makeNode(AlterTableCmd);
+	cmd->subtype = AT_AddIndexConstraint;
+	cmd->def = (Node *) stmt;
+	cmd->behavior = DROP_RESTRICT;
+	return lappend(result, cmd);
+}
+
+/*
+ * Returns the commands instead of one that adds a constraint with an index, or
+ * NIL if there are none.
+ */
+static List *
+replace_command(AlterTableStmt *stmt, Oid reloid, const Constraint *constraint)
+{
+	Oid			oid = get_relname_relid(constraint->indexname, get_rel_namespace(reloid));
+	Relation	table;
+	Relation	index;
+	List	   *result;
+
+	if (!is_zbtree(oid))
+		return NIL;
+	reloid = lock_table(stmt);
+	oid = OidIsValid(reloid) ?
+		get_relname_relid(constraint->indexname, get_rel_namespace(reloid)) : InvalidOid;
+	if (!is_zbtree(oid))
+		return NIL;
+	table = table_open(reloid, NoLock);
+	index = index_open(oid, AccessExclusiveLock);
+	result = commands_for(table, index, constraint, stmt->cmds);
+	index_close(index, NoLock);
+	table_close(table, NoLock);
+	if (result != NIL)
+		set_parameter(oid);
+	return result;
+}
+
+/* zconstraint_use_index: See heap_readers.h. */
+void
+zconstraint_use_index(AlterTableStmt *stmt, Oid reloid)
+{
+	List	   *cmds = NIL;
+	List	   *names = NIL;
+	ListCell   *lc;
+
+	foreach(lc, stmt->cmds)
+	{
+		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
+		Constraint *constraint = cmd->subtype == AT_AddConstraint && cmd->def != NULL &&
+		IsA(cmd->def, Constraint) ? (Constraint *) cmd->def : NULL;
+		List	   *replaced = NIL;
+
+		/* of two constraints for one index, the server refuses the second */
+		if (constraint != NULL && constraint->indexname != NULL &&
+			!list_member(names, makeString(constraint->indexname)))
+		{
+			replaced = replace_command(stmt, reloid, constraint);
+			names = lappend(names, makeString(constraint->indexname));
+		}
+		cmds = replaced ? list_concat(cmds, replaced) : lappend(cmds, cmd);
+	}
+	stmt->cmds = cmds;
+}
+
+/* ---- ALTER COLUMN ---- */
+
+/*
+ * Returns whether the commands for the table change a column of the index, and
+ * drop none of them, with which the index would go.
+ */
+static bool
+changes_index(Oid reloid, Relation index, List *cmds)
+{
+	bool		result = false;
+	ListCell   *lc;
+
+	foreach(lc, cmds)
+	{
+		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
+		bool		drops = cmd->subtype == AT_DropColumn;
+		AttrNumber	attnum = drops || changes_column(cmd) ? get_attnum(reloid, cmd->name) : 0;
+
+		for (int i = 0; attnum != 0 && i < index->rd_index->indnatts; i++)
+		{
+			if (index->rd_index->indkey.values[i] != attnum)
+				continue;
+			if (drops)
+				return false;
+			result = true;
+		}
+	}
+	return result;
+}
+
+/*
+ * Returns whether the commands for the table drop the constraint, or the one of
+ * which it is a partition's.
+ */
+static bool
+drops_constraint(Oid reloid, List *cmds, Oid index)
+{
+	char	   *name;
+	ListCell   *lc;
+
+	if (get_rel_relispartition(index))
+		index = llast_oid(get_partition_ancestors(index));
+	if (IndexGetRelation(index, true) != reloid)
+		return false;
+	name = get_constraint_name(get_index_constraint(index));
+	foreach(lc, cmds)
+	{
+		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
+
+		if (cmd->subtype == AT_DropConstraint && name != NULL && strcmp(cmd->name, name) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Takes the constraint from the index, which then depends on its columns, and
+ * returns what it was. Raises ERRCODE_FEATURE_NOT_SUPPORTED for the index of a
+ * partitioned table or partition.
+ */
+static Detached *
+detach(Oid oid)
+{
+	Oid			constraint = get_index_constraint(oid);
+	Relation	index = index_open(oid, NoLock);
+	Form_pg_index form = index->rd_index;
+	Detached   *result = palloc(sizeof(Detached));
+	ObjectAddress self;
+	ObjectAddress object;
+
+	if (index->rd_rel->relkind != RELKIND_INDEX || index->rd_rel->relispartition)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot alter a column of the zbtree index of constraint \"%s\" of a "
+						"partitioned table", get_constraint_name(constraint)),
+				 errhint("Drop the constraint, and add it again after the change.")));
+	result->table = form->indrelid;
+	result->name = get_constraint_name(constraint);
+	result->type = form->indisprimary ? CONSTRAINT_PRIMARY : CONSTRAINT_UNIQUE;
+	result->comment = GetComment(constraint, ConstraintRelationId, 0);
+
+	ObjectAddressSet(self, RelationRelationId, oid);
+	deleteDependencyRecordsForClass(RelationRelationId, oid, ConstraintRelationId,
+									DEPENDENCY_INTERNAL);
+	for (int i = 0; i < form->indnatts; i++)
+	{
+		if (form->indkey.values[i] < 0)
+			continue;
+		ObjectAddressSubSet(object, RelationRelationId, form->indrelid, form->indkey.values[i]);
+		recordDependencyOn(&self, &object, DEPENDENCY_AUTO);
+	}
+	index_close(index, NoLock);
+	CommandCounterIncrement();
+	ObjectAddressSet(object, ConstraintRelationId, constraint);
+	performDeletion(&object, DROP_RESTRICT, PERFORM_DELETION_INTERNAL);
+	CommandCounterIncrement();
+	return result;
+}
+
+/*
+ * Returns the zbtree indexes of constraints of which the commands for the table
+ * change a column, there or in a table that inherits it, and which they do not
+ * drop. Locks the tables in the mode.
+ */
+static List *
+changed_indexes(Oid reloid, List *cmds, LOCKMODE mode)
+{
+	List	   *result = NIL;
+	ListCell   *lc;
+
+	foreach(lc, find_all_inheritors(reloid, NoLock, NULL))
+	{
+		Relation	rel = try_relation_open(lfirst_oid(lc), mode);
+		ListCell   *li;
+
+		if (rel == NULL)
+			continue;
+		foreach(li, RelationGetIndexList(rel))
+		{
+			Oid			oid = lfirst_oid(li);
+			Relation	index;
+
+			if (!is_zbtree(oid) || !OidIsValid(get_index_constraint(oid)) ||
+				drops_constraint(reloid, cmds, oid))
+				continue;
+			index = index_open(oid, mode);
+			if (index->rd_index->indisunique && changes_index(lfirst_oid(lc), index, cmds))
+				result = lappend_oid(result, oid);
+			index_close(index, mode == AccessShareLock ? mode : NoLock);
+		}
+		relation_close(rel, mode == AccessShareLock ? mode : NoLock);
+	}
+	return result;
+}
+
+/* zconstraint_detach: See heap_readers.h. */
+List *
+zconstraint_detach(Node *command)
+{
+	AlterTableStmt *stmt = (AlterTableStmt *) command;
+	List	   *result = NIL;
+	bool		found = false;
+	Oid			reloid;
+	ListCell   *lc;
+
+	if (!IsA(command, AlterTableStmt))
+		return NIL;
+	foreach(lc, stmt->cmds)
+		found |= changes_column(lfirst_node(AlterTableCmd, lc));
+	if (!found)
+		return NIL;
+	reloid = RangeVarGetRelid(stmt->relation, NoLock, true);
+	if (!OidIsValid(reloid) || changed_indexes(reloid, stmt->cmds, AccessShareLock) == NIL)
+		return NIL;
+	reloid = lock_table(stmt);
+	if (!OidIsValid(reloid))
+		return NIL;
+	foreach(lc, changed_indexes(reloid, stmt->cmds, AccessExclusiveLock))
+		result = lappend(result, detach(lfirst_oid(lc)));
+	return result;
+}
+
+/* Gives the index that the server has made again the constraint. */
+static void
+attach(const Detached *detached)
+{
+	Oid			oid = get_relname_relid(detached->name, get_rel_namespace(detached->table));
+	Relation	table = table_open(detached->table, NoLock);
+	bool		primary = detached->type == CONSTRAINT_PRIMARY;
+	Relation	index;
+	IndexInfo  *info;
+	ObjectAddress constraint;
+
+	if (!is_zbtree(oid) || IndexGetRelation(oid, true) != detached->table)
+		elog(ERROR, "index \"%s\" of a constraint has vanished", detached->name);
+	index = index_open(oid, AccessExclusiveLock);
+	info = BuildIndexInfo(index);
+	if (primary)
+		index_check_primary_key(table, info, true, NULL);
+	constraint = index_constraint_create(table, oid, InvalidOid, info, detached->name,
+										 detached->type,
+										 INDEX_CONSTR_CREATE_UPDATE_INDEX |
+										 INDEX_CONSTR_CREATE_REMOVE_OLD_DEPS |
+										 (primary ? INDEX_CONSTR_CREATE_MARK_AS_PRIMARY : 0),
+										 allowSystemTableMods, true);
+	if (detached->comment != NULL)
+		CreateComments(constraint.objectId, ConstraintRelationId, 0, detached->comment);
+	CommandCounterIncrement();
+	index_close(index, NoLock);
+	table_close(table, NoLock);
+}
+
+/* zconstraint_attach: See heap_readers.h. */
+void
+zconstraint_attach(List *detached)
+{
+	ListCell   *lc;
+
+	foreach(lc, detached)
+		attach(lfirst(lc));
+}
