@@ -78,6 +78,7 @@ shmem_request(void)
 		previous.shmem_request();
 	RequestAddinShmemSpace(zworkers_shmem_size());
 	RequestAddinShmemSpace(zcount_shmem_size());
+	RequestAddinShmemSpace(zcount_table_shmem_size());
 	RequestAddinShmemSpace(zssi_shmem_size());
 	RequestAddinShmemSpace(zcommitted_shmem_size());
 	RequestAddinShmemSpace(zkeyqueue_shmem_size());
@@ -479,6 +480,7 @@ xact_callback(XactEvent event, void *arg)
 	 */
 	zu_at_xact_end();
 	zcount_flush();
+	zcount_table_at_xact_end(event);
 	zown_at_xact_end();
 	zssi_at_xact_end();
 	ztrail_at_xact_end();

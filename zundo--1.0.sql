@@ -111,15 +111,24 @@ COMMENT ON FUNCTION zundo.stat_get_kept(pg_catalog.xid) IS
 
 CREATE FUNCTION zundo.stat_get_database(
         OUT datid pg_catalog.oid, OUT stats_reset pg_catalog.timestamptz, OUT undo_peak bigint,
-        OUT undo_written bigint, OUT undo_discarded bigint, OUT pages_rolled_back bigint, OUT waits bigint,
-        OUT refusals bigint, OUT cancellations bigint, OUT updated_in_place bigint, OUT moved bigint,
+        OUT undo_written bigint, OUT pages_rolled_back bigint, OUT updated_in_place bigint, OUT moved bigint,
         OUT records_read bigint, OUT versions_rebuilt bigint, OUT images_made bigint, OUT images_used bigint,
-        OUT keys_purged bigint, OUT worker_cycles bigint, OUT worker_time bigint, OUT unclear_answered bigint,
-        OUT unclear_refused bigint)
+        OUT keys_purged bigint, OUT undo_discarded bigint, OUT waits bigint, OUT refusals bigint,
+        OUT cancellations bigint, OUT worker_cycles bigint, OUT worker_time bigint, OUT unclear_answered bigint,
+        OUT unclear_refused bigint, OUT tables_evicted bigint)
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'zundo_stat_database' LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION zundo.stat_get_database() IS
     'counters, for view zundo.stat_database';
+
+CREATE FUNCTION zundo.stat_get_tables(
+        OUT relid pg_catalog.oid, OUT undo_written bigint, OUT pages_rolled_back bigint, OUT updated_in_place bigint,
+        OUT moved bigint, OUT records_read bigint, OUT versions_rebuilt bigint, OUT images_made bigint,
+        OUT images_used bigint, OUT keys_purged bigint, OUT idx_records_read bigint, OUT idx_versions_rebuilt bigint)
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'zundo_stat_tables' LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
+COMMENT ON FUNCTION zundo.stat_get_tables() IS
+    'counters of this database''s tables, for view zundo.stat_tables';
 
 CREATE FUNCTION zundo.stat_get_history(
         OUT sampled_at pg_catalog.timestamptz, OUT undo_kept bigint, OUT undo_written bigint,
@@ -141,7 +150,7 @@ COMMENT ON FUNCTION zundo.last_statement() IS
 CREATE FUNCTION zundo.stat_reset() RETURNS pg_catalog.void
     AS 'MODULE_PATHNAME', 'zundo_stat_reset' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zundo.stat_reset() IS
-    'sets the counters of this database in zundo.stat_database to 0';
+    'sets the counters of this database in zundo.stat_database and zundo.stat_tables to 0';
 
 CREATE FUNCTION zundo.page_items(rel pg_catalog.regclass, block bigint,
         OUT lp int, OUT lp_state pg_catalog.text, OUT lp_off int, OUT room int, OUT len int, OUT natts int,
@@ -285,7 +294,7 @@ CREATE VIEW zundo.stat_database AS
            s.waits, s.refusals, s.cancellations, s.updated_in_place, s.moved, s.records_read, s.versions_rebuilt,
            s.images_made, s.images_used, s.keys_purged, s.worker_cycles,
            s.worker_time OPERATOR(pg_catalog./) 1000.0::double precision AS worker_time,
-           s.unclear_answered, s.unclear_refused, s.stats_reset
+           s.unclear_answered, s.unclear_refused, s.tables_evicted, s.stats_reset
     FROM zundo.stat_get_database() s
          LEFT JOIN pg_catalog.pg_database d ON d.oid OPERATOR(pg_catalog.=) s.datid;
 COMMENT ON VIEW zundo.stat_database IS
@@ -310,7 +319,32 @@ COMMENT ON COLUMN zundo.stat_database.worker_cycles IS 'cycles of the undo worke
 COMMENT ON COLUMN zundo.stat_database.worker_time IS 'time that they took, in milliseconds';
 COMMENT ON COLUMN zundo.stat_database.unclear_answered IS 'fetches of a row by its address that got the newest version because none could be determined';
 COMMENT ON COLUMN zundo.stat_database.unclear_refused IS 'such fetches that failed';
+COMMENT ON COLUMN zundo.stat_database.tables_evicted IS 'tables whose counters gave way to those of tables of this database, when zundo.max_stat_tables were counted';
 COMMENT ON COLUMN zundo.stat_database.stats_reset IS 'since when all this is counted';
+
+CREATE VIEW zundo.stat_tables AS
+    SELECT s.relid, n.nspname AS schemaname, c.relname, s.undo_written, s.pages_rolled_back, s.updated_in_place, s.moved,
+           s.records_read, s.idx_records_read, s.versions_rebuilt, s.idx_versions_rebuilt, s.images_made, s.images_used,
+           s.keys_purged
+    FROM zundo.stat_get_tables() s
+         JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) s.relid
+         JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace;
+COMMENT ON VIEW zundo.stat_tables IS
+    'what was counted of each zheap table of this database, as in zundo.stat_database';
+COMMENT ON COLUMN zundo.stat_tables.relid IS 'OID of the table';
+COMMENT ON COLUMN zundo.stat_tables.schemaname IS 'its schema';
+COMMENT ON COLUMN zundo.stat_tables.relname IS 'its name; a TOAST table is counted for itself';
+COMMENT ON COLUMN zundo.stat_tables.undo_written IS 'bytes of undo that were written';
+COMMENT ON COLUMN zundo.stat_tables.pages_rolled_back IS 'pages of which changes of aborted transactions were undone';
+COMMENT ON COLUMN zundo.stat_tables.updated_in_place IS 'rows that updates have changed in place';
+COMMENT ON COLUMN zundo.stat_tables.moved IS 'rows that updates have moved';
+COMMENT ON COLUMN zundo.stat_tables.records_read IS 'undo records that readers of old versions and rollbacks have read';
+COMMENT ON COLUMN zundo.stat_tables.idx_records_read IS 'those of them that index scans have read';
+COMMENT ON COLUMN zundo.stat_tables.versions_rebuilt IS 'old versions of rows that were rebuilt from these';
+COMMENT ON COLUMN zundo.stat_tables.idx_versions_rebuilt IS 'those of them that index scans have rebuilt';
+COMMENT ON COLUMN zundo.stat_tables.images_made IS 'images of pages that were saved in undo';
+COMMENT ON COLUMN zundo.stat_tables.images_used IS 'images from which readers have begun';
+COMMENT ON COLUMN zundo.stat_tables.keys_purged IS 'old keys of its zbtree indexes that the worker has removed';
 
 CREATE VIEW zundo.undo_history AS
     SELECT h.sampled_at, h.undo_kept, h.undo_written, h.kind, h.pid,
@@ -683,7 +717,8 @@ COMMENT ON FUNCTION zundo.convert_plan(pg_catalog.regclass, pg_catalog.name, boo
 -- security and column privileges and include deleted rows, so they are for superusers, whatever is granted. zundo.check and
 -- zundo.row_locks check rights themselves. The superuser's default privileges may give nothing to PUBLIC.
 
-GRANT SELECT ON zundo.stat_undo, zundo.stat_horizon, zundo.stat_database, zundo.undo_history, zundo.table_sizes TO PUBLIC;
+GRANT SELECT ON zundo.stat_undo, zundo.stat_horizon, zundo.stat_database, zundo.stat_tables, zundo.undo_history,
+    zundo.table_sizes TO PUBLIC;
 
 GRANT EXECUTE ON ALL ROUTINES IN SCHEMA zundo TO PUBLIC;
 REVOKE ALL ON FUNCTION zundo.page_items(pg_catalog.regclass, bigint) FROM PUBLIC;

@@ -849,6 +849,16 @@ typedef uint32 ZcOptions;
 #endif
 
 /*
+ * zc_dropped_oid: returns the OID in an item that says whose statistics are to
+ * be dropped. In 18 it has 64 bits.
+ */
+#if PG_VERSION_NUM < 180000
+#define zc_dropped_oid(item) ((item)->objoid)
+#else
+#define zc_dropped_oid(item) ((Oid) (item)->objid_lo)
+#endif
+
+/*
  * 19 scans ranges of TIDs in parallel: first is their first block and n their
  * number, both InvalidBlockNumber for the whole table. The first range counts
  * also when the scan is repeated.

@@ -14,6 +14,7 @@
 
 int			zundo_undo_compression = ZUNDO_COMPRESS_LZ4;
 int			zundo_max_databases = 64;
+int			zundo_max_stat_tables = 1000;
 int			zundo_eager_rollback_pages = 32;
 int			zundo_undo_limit = 0;
 int			zundo_undo_full = ZUNDO_FULL_ERROR;
@@ -161,6 +162,15 @@ define_undo_gucs(void)
 								"The zheap tables of all databases can be read.",
 								&zundo_max_databases,
 								64, 1, 10000,
+								PGC_POSTMASTER,
+								0,
+								NULL, NULL, NULL);
+
+		DefineCustomIntVariable("zundo.max_stat_tables",
+								"Sets the maximum number of tables in zundo.stat_tables.",
+								"0 disables it.",
+								&zundo_max_stat_tables,
+								1000, 0, 1000000,
 								PGC_POSTMASTER,
 								0,
 								NULL, NULL, NULL);

@@ -28,7 +28,15 @@
 
 #define FILE_NAME	PGSTAT_STAT_PERMANENT_DIRECTORY "/zundo.stat"
 /* Changes with the number of counters. Raise it if their order changes. */
-#define FILE_MAGIC	((uint32) (0x5A430000 + sizeof(ZCounts)))
+#define FILE_MAGIC	((uint32) (0x5A430000 + (sizeof(ZCounts) << 8) + sizeof(ZTableCounts)))
+
+/* What the file begins with; then come the databases, then the tables. */
+typedef struct FileHeader
+{
+	uint32		magic;
+	int			ndatabases;
+	int			ntables;
+} FileHeader;
 
 typedef struct Place
 {
@@ -112,6 +120,7 @@ zcount_flush(void)
 	if (likely(memcmp(zcount_mine, flushed, sizeof(flushed)) == 0) ||
 		store == NULL || !OidIsValid(MyDatabaseId))
 		return;
+	zcount_table_flush();
 	place = my_place();
 	for (int i = 0; i < ZCOUNT_KINDS; i++)
 	{
@@ -201,6 +210,7 @@ zcount_reset(Oid dboid)
 	if (place != NULL)
 		clear(place, now);
 	SpinLockRelease(&store->mutex);
+	zcount_table_drop(dboid, InvalidOid);
 }
 
 void
@@ -213,6 +223,7 @@ zcount_drop(Oid dboid)
 	if (place != NULL)
 		place->dboid = InvalidOid;
 	SpinLockRelease(&store->mutex);
+	zcount_table_drop(dboid, InvalidOid);
 }
 
 /* ---- shutdown and start ---- */
@@ -225,18 +236,20 @@ zcount_drop(Oid dboid)
 static void
 save(int code, Datum arg)
 {
-	const uint32 magic = FILE_MAGIC;
+	FileHeader	header = {FILE_MAGIC};
 	ZCounts    *counts;
+	ZTableCounts *tables;
 	FILE	   *file;
-	int			n;
 
 	if (code != 0)
 		return;
-	n = zcount_copy(&counts);
+	header.ndatabases = zcount_copy(&counts);
+	header.ntables = zcount_table_copy(InvalidOid, &tables);
 	file = AllocateFile(FILE_NAME ".tmp", PG_BINARY_W);
 	if (file != NULL &&
-		fwrite(&magic, sizeof(magic), 1, file) == 1 &&
-		fwrite(counts, sizeof(ZCounts), n, file) == n)
+		fwrite(&header, sizeof(header), 1, file) == 1 &&
+		fwrite(counts, sizeof(ZCounts), header.ndatabases, file) == header.ndatabases &&
+		fwrite(tables, sizeof(ZTableCounts), header.ntables, file) == header.ntables)
 	{
 		int			failed = FreeFile(file);
 
@@ -260,26 +273,32 @@ static void
 load(void)
 {
 	FILE	   *file = AllocateFile(FILE_NAME, PG_BINARY_R);
-	uint32		magic;
+	FileHeader	header;
 	ZCounts		c;
+	ZTableCounts t;
 	int			at = 1;
 
 	if (file == NULL)
 		return;
-	if (fread(&magic, sizeof(magic), 1, file) == 1 && magic == FILE_MAGIC)
+	if (fread(&header, sizeof(header), 1, file) == 1 && header.magic == FILE_MAGIC)
 	{
-		while (fread(&c, sizeof(c), 1, file) == 1)
+		for (int k = 0; k < header.ndatabases && fread(&c, sizeof(c), 1, file) == 1; k++)
 		{
 			Place	   *place = &store->places[OidIsValid(c.dboid) ? at++ : 0];
 
 			if (at > store->nplaces)
-				break;			/* zundo.max_databases was lowered */
+			{
+				at = store->nplaces;	/* zundo.max_databases was lowered */
+				continue;
+			}
 			place->dboid = c.dboid;
 			pg_atomic_write_u64(&place->reset, (uint64) c.reset);
 			pg_atomic_write_u64(&place->peak, c.peak);
 			for (int i = 0; i < ZCOUNT_KINDS; i++)
 				pg_atomic_write_u64(&place->n[i], c.n[i]);
 		}
+		while (fread(&t, sizeof(t), 1, file) == 1)
+			zcount_table_load(&t);
 	}
 	FreeFile(file);
 	unlink(FILE_NAME);
@@ -310,8 +329,10 @@ zcount_shmem_startup(void)
 				pg_atomic_init_u64(&place->n[k], 0);
 			clear(place, now);
 		}
-		load();
 	}
+	zcount_table_shmem_startup();
+	if (!found)
+		load();
 	LWLockRelease(AddinShmemInitLock);
 	if (!IsUnderPostmaster)
 		on_shmem_exit(save, (Datum) 0);

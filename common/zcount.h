@@ -1,5 +1,6 @@
 /*
- * common/zcount.h - what is counted of each database (zundo.stat_database).
+ * common/zcount.h - what is counted of each database (zundo.stat_database) and
+ * of each table (zundo.stat_tables).
  *
  * A process counts in its own memory. zcount_flush adds that to shared memory
  * at the end of each transaction, and whenever its undo gets another extent,
@@ -8,17 +9,18 @@
 #ifndef ZUNDO_ZCOUNT_H
 #define ZUNDO_ZCOUNT_H
 
+#include "access/xact.h"
 #include "datatype/timestamp.h"
+#include "utils/rel.h"
 
-/* In the order of the columns of zundo.stat_database. */
+/*
+ * In the order of the columns of zundo.stat_get_database(). The first ones are
+ * counted of tables, too: ZCOUNT_TABLE_KINDS.
+ */
 typedef enum ZCounter
 {
 	ZCOUNT_WRITTEN,				/* bytes of undo */
-	ZCOUNT_DISCARDED,			/* bytes of undo */
 	ZCOUNT_ROLLED_BACK,			/* pages, by whomever */
-	ZCOUNT_WAITED,				/* for space, by statements */
-	ZCOUNT_REFUSED,				/* errors for lack of space */
-	ZCOUNT_CANCELED,			/* statements that kept undo */
 	ZCOUNT_UPDATED,				/* rows, in place */
 	ZCOUNT_MOVED,				/* rows, by updates */
 	ZCOUNT_READ,				/* undo records, by readers of old versions */
@@ -26,10 +28,15 @@ typedef enum ZCounter
 	ZCOUNT_IMAGES_MADE,			/* of pages, in undo */
 	ZCOUNT_IMAGES_USED,
 	ZCOUNT_PURGED,				/* keys of zbtree indexes */
+	ZCOUNT_DISCARDED,			/* bytes of undo */
+	ZCOUNT_WAITED,				/* for space, by statements */
+	ZCOUNT_REFUSED,				/* errors for lack of space */
+	ZCOUNT_CANCELED,			/* statements that kept undo */
 	ZCOUNT_CYCLES,				/* of the worker ... */
 	ZCOUNT_CYCLE_TIME,			/* ... and their time in microseconds */
 	ZCOUNT_UNCLEAR_ANSWERED,	/* by rule ANY-5 of mvcc/zany.c */
 	ZCOUNT_UNCLEAR_REFUSED,
+	ZCOUNT_TABLES_EVICTED,		/* for lack of places */
 	ZCOUNT_KINDS,
 
 	/* Not of databases; EXPLAIN shows them. */
@@ -38,6 +45,12 @@ typedef enum ZCounter
 	ZCOUNT_ALL
 } ZCounter;
 
+#define ZCOUNT_TABLE_KINDS		(ZCOUNT_PURGED + 1)
+/* ... then ZCOUNT_READ and ZCOUNT_REBUILT once more, by index scans only */
+#define ZCOUNT_TABLE_READ		ZCOUNT_TABLE_KINDS
+#define ZCOUNT_TABLE_REBUILT	(ZCOUNT_TABLE_KINDS + 1)
+#define ZCOUNT_TABLE_COLUMNS	(ZCOUNT_TABLE_KINDS + 2)
+
 /* What this process has counted since it began. */
 extern uint64 zcount_mine[ZCOUNT_ALL];
 
@@ -45,6 +58,33 @@ static inline void
 zcount(ZCounter counter, uint64 n)
 {
 	zcount_mine[counter] += n;
+}
+
+/* Of which table what is being counted is. */
+typedef struct ZCountScope
+{
+	Oid			relid;			/* 0 = none */
+	bool		by_index;
+	bool		counted;		/* false: none, or a temporary table */
+} ZCountScope;
+
+extern ZCountScope zcount_scope;
+
+/*
+ * zcount_table: says that what follows is counted of the table rel, too, until
+ * the next call or the end of the transaction. Called before undo of a table is
+ * read or written; by_index: to fetch a row for an index scan.
+ *
+ * zcount_enter_table: does that for a table of which the OID is known; counted
+ * is false for temporary tables.
+ */
+extern void zcount_enter_table(Oid relid, bool counted, bool by_index);
+
+static inline void
+zcount_table(Relation rel, bool by_index)
+{
+	if (unlikely(zcount_scope.relid != RelationGetRelid(rel) || zcount_scope.by_index != by_index))
+		zcount_enter_table(RelationGetRelid(rel), !RelationUsesLocalBuffers(rel), by_index);
 }
 
 /* The counters of one database, as they are shown. */
@@ -56,11 +96,25 @@ typedef struct ZCounts
 	uint64		n[ZCOUNT_KINDS];
 } ZCounts;
 
+/* The counters of one table, as they are shown. */
+typedef struct ZTableCounts
+{
+	Oid			dboid;
+	Oid			relid;
+	uint64		n[ZCOUNT_TABLE_COLUMNS];
+} ZTableCounts;
+
 /*
- * zcount_flush: adds what is new to the counters of MyDatabaseId. Raises no
- * error. Does nothing in a process without shared memory or a database.
+ * zcount_flush: adds what is new to the counters of MyDatabaseId and of its
+ * tables. Raises no error. Does nothing in a process without shared memory or a
+ * database. zcount_table_flush does its part for tables.
+ *
+ * zcount_table_at_xact_end: takes the counters of tables away that the
+ * transaction has dropped; unless it commits, of those that it had created.
  */
 extern void zcount_flush(void);
+extern void zcount_table_flush(void);
+extern void zcount_table_at_xact_end(XactEvent event);
 
 /*
  * zcount_statement_begins: called when the session begins a top-level
@@ -85,10 +139,23 @@ extern uint64 zcount_total(ZCounter counter);
  */
 extern int	zcount_copy(ZCounts **out);
 
-/* zcount_reset: sets all counters of a database to 0. */
-extern void zcount_reset(Oid dboid);
+/*
+ * zcount_table_copy: does that for the tables of a database, or of all if it is
+ * InvalidOid. zcount_table_load: gives a table of which nothing is counted yet
+ * these counters, if there is a place.
+ */
+extern int	zcount_table_copy(Oid dboid, ZTableCounts **out);
+extern void zcount_table_load(const ZTableCounts *counts);
 
-/* zcount_drop: gives the place of a database that does not exist back. */
+/*
+ * zcount_reset: sets all counters of a database and of its tables to 0.
+ * zcount_table_drop: gives the place of a table back, or those of all tables of
+ * the database.
+ */
+extern void zcount_reset(Oid dboid);
+extern void zcount_table_drop(Oid dboid, Oid relid);
+
+/* zcount_drop: gives the places of a database that does not exist back. */
 extern void zcount_drop(Oid dboid);
 
 /*
@@ -98,5 +165,7 @@ extern void zcount_drop(Oid dboid);
  */
 extern Size zcount_shmem_size(void);
 extern void zcount_shmem_startup(void);
+extern Size zcount_table_shmem_size(void);
+extern void zcount_table_shmem_startup(void);
 
 #endif

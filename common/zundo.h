@@ -135,6 +135,7 @@ typedef enum ZundoDefaultIndex
 
 extern int	zundo_undo_compression; /* ZundoCompression */
 extern int	zundo_max_databases;	/* with zheap tables being written */
+extern int	zundo_max_stat_tables;	/* in zundo.stat_tables, 0 = none */
 extern int	zundo_eager_rollback_pages; /* largest rollback that the backend
 										 * undoes itself */
 extern int	zundo_undo_limit;	/* MB, 0 = none */

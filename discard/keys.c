@@ -129,6 +129,7 @@ purge_table(ZQueuedKey **keys, int n)
 	}
 	if (ztts_is_zheap(table))
 	{
+		zcount_table(table, false);
 		GetUserIdAndSecContext(&user, &security);
 		SetUserIdAndSecContext(table->rd_rel->relowner, security | SECURITY_RESTRICTED_OPERATION);
 		level = NewGUCNestLevel();
@@ -141,6 +142,9 @@ purge_table(ZQueuedKey **keys, int n)
 		}
 		AtEOXact_GUC(false, level);
 		SetUserIdAndSecContext(user, security);
+		zcount_table(table, false);
+		if (done)
+			zcount(ZCOUNT_PURGED, n);
 	}
 	relation_close(table, RowExclusiveLock);
 	return done;
@@ -178,8 +182,6 @@ purge_chunk(char *buf, Size length)
 		}
 		PG_END_TRY();
 	}
-	if (done)
-		zcount(ZCOUNT_PURGED, n);
 	return done;
 }
 

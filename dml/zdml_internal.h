@@ -9,6 +9,7 @@
 #include "access/tableam.h"
 #include "change/zchange.h"
 #include "change/zwal.h"
+#include "common/zcount.h"
 #include "dml/zdml.h"
 #include "mvcc/zany.h"
 #include "mvcc/zlockers.h"
@@ -234,6 +235,7 @@ static inline void
 zwriter_change(const ZWriter *writer, ZChange *change, uint8 opcode, int nrecords)
 {
 	Assert(zwriter_started(writer));
+	zcount_table(writer->rel, false);
 	zchange_begin(change, opcode, nrecords);
 	change->logged = writer->logged;
 	change->topxid = writer->topxid;

@@ -50,6 +50,7 @@ zwriter_open(ZWriter *writer, Relation rel, CommandId cid)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot access temporary tables of other sessions")));
 	zu_attach_database();
+	zcount_table(rel, false);
 	writer->rel = rel;
 	writer->xid = InvalidZXid;
 	writer->topxid = InvalidZXid;
@@ -93,6 +94,7 @@ void
 zwriter_reserve(const ZWriter *writer)
 {
 	Assert(writer->xid != InvalidZXid);
+	zcount_table(writer->rel, false);	/* again, after functions of the user */
 	if (likely(!writer->temp))
 		zu_reserve(ZU_MAX_RESERVE);
 	else

@@ -59,6 +59,7 @@ PGDLLEXPORT Datum zundo_stat_undo(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_rollback(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_holds(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_database(PG_FUNCTION_ARGS);
+PGDLLEXPORT Datum zundo_stat_tables(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_history(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_last_statement(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_reset(PG_FUNCTION_ARGS);
@@ -72,6 +73,7 @@ PG_FUNCTION_INFO_V1(zundo_stat_undo);
 PG_FUNCTION_INFO_V1(zundo_stat_rollback);
 PG_FUNCTION_INFO_V1(zundo_stat_holds);
 PG_FUNCTION_INFO_V1(zundo_stat_database);
+PG_FUNCTION_INFO_V1(zundo_stat_tables);
 PG_FUNCTION_INFO_V1(zundo_stat_history);
 PG_FUNCTION_INFO_V1(zundo_last_statement);
 PG_FUNCTION_INFO_V1(zundo_stat_reset);
@@ -306,6 +308,29 @@ zundo_stat_database(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+/* zundo_stat_tables(): returns the counters of each table of the database. */
+Datum
+zundo_stat_tables(PG_FUNCTION_ARGS)
+{
+	ZTableCounts *counts;
+	int			n;
+
+	zundo_require_preload();
+	InitMaterializedSRF(fcinfo, 0);
+	n = zcount_table_copy(MyDatabaseId, &counts);
+	for (int i = 0; i < n; i++)
+	{
+		Datum		values[1 + ZCOUNT_TABLE_COLUMNS];
+		bool		nulls[1 + ZCOUNT_TABLE_COLUMNS] = {0};
+
+		values[0] = ObjectIdGetDatum(counts[i].relid);
+		for (int k = 0; k < ZCOUNT_TABLE_COLUMNS; k++)
+			values[1 + k] = Int64GetDatum((int64) counts[i].n[k]);
+		zmon_put(fcinfo, values, nulls);
+	}
+	return (Datum) 0;
+}
+
 /*
  * zundo_stat_history(): returns the samples of zundo.undo_history. Hides of
  * the process that kept undo what pg_stat_activity hides, and its application.
@@ -374,7 +399,10 @@ zundo_last_statement(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* zundo.stat_reset(): sets the counters of the current database to 0. */
+/*
+ * zundo.stat_reset(): sets the counters of the current database and of its
+ * tables to 0.
+ */
 Datum
 zundo_stat_reset(PG_FUNCTION_ARGS)
 {

@@ -15,6 +15,7 @@
 
 #include "access/transam.h"
 #include "access/xact.h"
+#include "common/zcount.h"
 #include "miscadmin.h"
 #include "mvcc/zpageview.h"
 #include "mvcc/zsaved.h"
@@ -817,6 +818,7 @@ zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view)
 	ZAcceptKind kind;
 
 	Assert(zc_buffer_unlocked(buf));
+	zcount_table(rel, false);
 	if (collector == NULL)
 		collector = MemoryContextAllocZero(TopMemoryContext, sizeof(Collector));
 	collector->view = view;

@@ -101,6 +101,7 @@ fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool
 		zscan_refuse_deleted_search(snapshot);
 	if (all_dead != NULL)
 		*all_dead = false;
+	zcount_table(rel, !by_tid);
 	if (snapshot->snapshot_type == SNAPSHOT_ANY)
 		zany_fetch(rel, buf, off, slot, by_tid, &version);
 	else
@@ -274,6 +275,7 @@ fetch_by_handle(Relation rel, ItemPointer tid, TupleTableSlot *slot)
 	ZVersion	version;
 
 	Assert(zhandle_is(tid));
+	zcount_table(rel, false);
 	zany_fetch_by_handle(rel, tid, &version, &real);
 	if (!version.found)
 		return false;
@@ -294,6 +296,7 @@ fetch_newest(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, Tuple
 
 	Assert(!ztid_is_newer(tid));
 	zscan_refuse_historic(snapshot);
+	zcount_table(rel, false);
 	if (zssi_needed(rel, snapshot))
 		zssi_before_read(rel, buf, ItemPointerGetOffsetNumber(tid), snapshot);
 	zvis_fetch(rel, buf, ItemPointerGetOffsetNumber(tid), snapshot, &version, NULL);

@@ -36,6 +36,7 @@
 #include "access/skey.h"
 #include "access/syncscan.h"
 #include "access/xact.h"
+#include "common/zcount.h"
 #include "miscadmin.h"
 #include "mvcc/zlevel.h"
 #include "pgstat.h"
@@ -281,6 +282,7 @@ store_current(ZScan *scan, TupleTableSlot *slot)
 		return true;
 	}
 	ItemPointerSet(&tid, scan->block, FirstOffsetNumber + scan->index);
+	zcount_table(rel, false);
 	zvis_fetch(rel, scan->buf, FirstOffsetNumber + scan->index, scan->base.rs_snapshot, version,
 			   NULL);
 	scan->beside = version->found && TransactionIdIsValid(scan->base.rs_snapshot->xmax);

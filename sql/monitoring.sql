@@ -82,6 +82,8 @@ ROLLBACK;
 SELECT updated_in_place, moved FROM zundo.last_statement();
 SELECT count(*) FROM st;
 SELECT updated_in_place, moved, undo_written FROM zundo.last_statement();
+SELECT schemaname, relname, updated_in_place, moved, undo_written > 0 AS undo_written, records_read > 0 AS records_read
+	FROM zundo.stat_tables WHERE relid = 'st'::regclass;
 -- an index build is a scan with its rows, as on heap
 CREATE TABLE built (id int, n int) USING zheap;
 INSERT INTO built SELECT g, g FROM generate_series(1, 50) g;

@@ -1,5 +1,5 @@
-# zundo.stat_database: what is counted, what a restart keeps, and what a crash, a reset
-# and DROP DATABASE remove. zundo.undo_history: its samples, their number, and what of
+# zundo.stat_database and zundo.stat_tables: what is counted, what a restart keeps, and what
+# a crash, a reset, DROP and a lack of places remove. zundo.undo_history: its samples, their number, and what of
 # them is hidden.
 use strict;
 use warnings;
@@ -21,6 +21,13 @@ sub of
 	return sql("SELECT $column FROM zundo.stat_database WHERE datname = '$database'");
 }
 
+# table NAME COLUMN: returns one counter of a table of database postgres.
+sub table
+{
+	my ($name, $column) = @_;
+	return sql("SELECT $column FROM zundo.stat_tables WHERE relname = '$name'");
+}
+
 my $before = of('postgres', 'undo_written');
 cmp_ok($before, '>', 0, 'undo is counted');
 my $session = $node->background_psql('postgres');
@@ -30,9 +37,12 @@ cmp_ok(of('postgres', 'undo_written') - $before, '>', 10000, 'that of an UPDATE,
 $before = of('postgres', 'records_read');
 my $rebuilt = of('postgres', 'versions_rebuilt');
 is($session->query_safe('SELECT sum(n) FROM z'), '0', 'old versions');
+is($session->query_safe('SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT n FROM z WHERE id = 7'), '0', '... by an index');
 $session->query_safe('COMMIT');
+is(table('z', 'versions_rebuilt || \'|\' || idx_versions_rebuilt'), '1001|1', 'they are counted of the table, too');
+cmp_ok(table('z', 'undo_written'), '>', 10000, 'and so is undo');
 cmp_ok(of('postgres', 'records_read'), '>', $before, 'what their reader has read is counted');
-is(of('postgres', 'versions_rebuilt') - $rebuilt, '1000', '... and what it has rebuilt');
+is(of('postgres', 'versions_rebuilt') - $rebuilt, '1001', '... and what it has rebuilt');
 is(of('postgres', 'updated_in_place') . '|' . of('postgres', 'moved'), '1000|0', 'so is how the rows were changed');
 $before = of('postgres', 'undo_written');
 $session->query_safe("BEGIN; " . "UPDATE z SET n = n + 1; " x 20);
@@ -42,6 +52,20 @@ sql('BEGIN; UPDATE z SET n = -1; ROLLBACK');
 ok(all_discarded($node), 'all is discarded');
 ok($node->poll_query_until('postgres', q(SELECT pages_rolled_back > 0 AND undo_discarded > 0 AND undo_peak > 10000
 	AND worker_cycles > 0 AND worker_time > 0 FROM zundo.stat_database WHERE datname = 'postgres')), 'and so is what the worker does');
+cmp_ok(table('z', 'pages_rolled_back'), '>', 0, '... of the table');
+
+# DROP, also of what was created in vain; temporary tables are not counted
+my $tables = 'SELECT count(*) FROM zundo.stat_get_tables()';
+sql('CREATE TEMP TABLE own (n int) USING zheap; INSERT INTO own VALUES (1); UPDATE own SET n = 2');
+is(sql($tables), '1', 'z is counted');
+sql('CREATE TABLE y (n int) USING zheap; INSERT INTO y VALUES (1)');
+is(sql($tables), '2', '... and y');
+sql('BEGIN; DROP TABLE y; ROLLBACK');
+is(sql($tables), '2', 'DROP that is rolled back');
+sql('DROP TABLE y');
+is(sql($tables), '1', 'DROP');
+sql('BEGIN; CREATE TABLE y (n int) USING zheap; INSERT INTO y VALUES (1); ' . 'UPDATE y SET n = n + 1; ' x 10 . 'ROLLBACK');
+is(sql($tables), '1', 'CREATE that is rolled back');
 is(of('postgres', 'waits + refusals + cancellations + unclear_answered + unclear_refused'), '0', 'nobody had to wait');
 
 # a standby counts for itself
@@ -59,12 +83,30 @@ cmp_ok(of('second', 'undo_written'), '>', 0, 'another database');
 # restart, reset, DROP DATABASE, crash
 my $written = of('postgres', 'undo_written');
 my $since = of('postgres', 'stats_reset');
+my $of_table = table('z', 'undo_written');
+$node->append_conf('postgresql.conf', 'zundo.max_stat_tables = 3');
 $node->restart;
 cmp_ok(of('postgres', 'undo_written'), '>=', $written, 'a restart keeps the counters');
+is(table('z', 'undo_written'), $of_table, '... of tables, too');
 is(of('postgres', 'stats_reset'), $since, 'and since when they count');
 sql('SELECT zundo.stat_reset()');
 cmp_ok(of('postgres', 'undo_written'), '<', $written, 'a reset does not');
 is(of('postgres', "stats_reset > '$since'"), 't', 'and is noted');
+is(table('z', 'undo_written'), '', 'it takes the tables away');
+
+# more tables than zundo.max_stat_tables, in one transaction and in several
+sql("CREATE TABLE u$_ (n int) USING zheap") for 1 .. 5;
+is(of('postgres', 'tables_evicted'), '0', 'there was a place for each table');
+sql(join(';', map { "INSERT INTO u$_ VALUES ($_)" } 1 .. 5));
+is(sql('SELECT count(*) FROM zundo.stat_tables'), '3', 'there are as many tables as places');
+is(of('postgres', 'tables_evicted'), '3', 'others have lost theirs'); # (one to the other database)
+for my $i (1 .. 5)
+{
+	sql("UPDATE u$i SET n = n + 1");
+	is(table("u$i", 'updated_in_place'), '1', "the last one has a place: u$i");
+}
+sql('DROP TABLE u1, u2, u3, u4, u5');
+is(sql($tables), '0', 'they are dropped');
 cmp_ok(of('second', 'undo_written'), '>', 0, 'it is for one database');
 ok($node->poll_query_until('postgres', q(SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = 'second')), 'no worker');
 my $second = sql(q(SELECT oid FROM pg_database WHERE datname = 'second'));
@@ -138,5 +180,9 @@ $prepared->query_safe('BEGIN; UPDATE z SET n = 3');
 ok($node->wait_for_log(qr{LOG: .*could not write file "pg_stat_tmp/zundo\.\d+\.history": }, $before_sample), 'a file that cannot be written');
 $prepared->quit;
 is(sql('SELECT count(*) FROM zundo.undo_history'), '0', '... has no samples');
+$node->append_conf('postgresql.conf', 'zundo.max_stat_tables = 0');
+$node->restart;
+sql('UPDATE z SET n = 5; DROP TABLE z');
+is(sql($tables), '0', 'no tables are counted');
 no_crash($node);
 done_testing();

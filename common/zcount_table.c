@@ -1,0 +1,356 @@
+/*
+ * common/zcount_table.c - what is counted of each table.
+ *
+ * Owns the shared counters of zundo.max_stat_tables tables. While a table is
+ * read or changed, zcount_table has made it the one to which belongs what is
+ * counted: that is added to the process's own counters of it when another
+ * table follows, and to shared memory when these are flushed. If all places
+ * are taken, a table that was not used for a long time loses its place, as
+ * buffers do: the clock's hand passes those used since it came by last.
+ *
+ * Locks: an LWLock to find, give out and take back places, when a process
+ * comes to a table for the first time, and a spinlock of each place, once for
+ * each table that a transaction has used. Crash points: none.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "common/compat.h"
+#include "common/zcount.h"
+#include "common/zundo.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "port/pg_bitutils.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "storage/spin.h"
+
+typedef struct Place
+{
+	slock_t		mutex;			/* for all but next */
+	bool		used;			/* since the hand came by */
+	int			next;			/* in its bucket, or among the free ones */
+	ZTableCounts counts;		/* relid 0 = free; written with the LWLock */
+} Place;
+
+/* Places are numbered from 1; 0 is none. */
+typedef struct Store
+{
+	LWLock		lock;
+	int			tranche;
+	int			nplaces;
+	int			free;			/* the first free one */
+	int			hand;			/* the last one that it came by */
+	Place		places[FLEXIBLE_ARRAY_MEMBER];	/* then as many buckets, ints */
+} Store;
+
+/* What this process has counted of a table since the last flush. */
+typedef struct Pending
+{
+	Oid			relid;
+	int			place;			/* where the table was last, or 0 */
+	uint64		n[ZCOUNT_TABLE_COLUMNS];
+} Pending;
+
+#define NPENDING 64				/* direct-mapped by OID */
+
+ZCountScope zcount_scope;
+
+static struct
+{
+	uint64		begin[ZCOUNT_TABLE_KINDS];	/* of the scope */
+	Pending		pending[NPENDING];
+	uint64		touched;		/* those that have counted something */
+	Store	   *store;
+}			my;
+
+Size
+zcount_table_shmem_size(void)
+{
+	return add_size(offsetof(Store, places),
+					mul_size(zundo_max_stat_tables, sizeof(Place) + sizeof(int)));
+}
+
+static inline Place *
+place_at(int number)
+{
+	Assert(number > 0 && number <= my.store->nplaces);
+	return &my.store->places[number - 1];
+}
+
+/* Returns the first place of the table's bucket. */
+static int *
+bucket(Oid dboid, Oid relid)
+{
+	int		   *buckets = (int *) &my.store->places[my.store->nplaces];
+
+	return &buckets[hash_combine(murmurhash32(dboid), murmurhash32(relid)) % my.store->nplaces];
+}
+
+/* Returns the table's place, or 0. LWLock held. */
+static int
+find(Oid dboid, Oid relid)
+{
+	int			number = *bucket(dboid, relid);
+
+	while (number != 0 && (place_at(number)->counts.dboid != dboid ||
+						   place_at(number)->counts.relid != relid))
+		number = place_at(number)->next;
+	return number;
+}
+
+/* Takes a table's place back. LWLock held exclusively. */
+static void
+take_back(int number)
+{
+	Place	   *place = place_at(number);
+	int		   *link = bucket(place->counts.dboid, place->counts.relid);
+
+	while (*link != number)
+		link = &place_at(*link)->next;
+	*link = place->next;
+	SpinLockAcquire(&place->mutex);
+	place->counts.relid = InvalidOid;
+	SpinLockRelease(&place->mutex);
+	place->next = my.store->free;
+	my.store->free = number;
+}
+
+/* Gives a table a place, if need be another's. LWLock held exclusively. */
+static int
+give_out(const ZTableCounts *counts)
+{
+	Place	   *place;
+	int			number;
+	int		   *first;
+
+	while (my.store->free == 0)
+	{
+		my.store->hand = my.store->hand % my.store->nplaces + 1;
+		place = place_at(my.store->hand);
+		if (place->used)
+		{
+			place->used = false;
+			continue;
+		}
+		take_back(my.store->hand);
+		zcount(ZCOUNT_TABLES_EVICTED, 1);
+	}
+	number = my.store->free;
+	place = place_at(number);
+	my.store->free = place->next;
+	first = bucket(counts->dboid, counts->relid);
+	place->next = *first;
+	*first = number;
+	SpinLockAcquire(&place->mutex);
+	place->counts = *counts;
+	place->used = true;
+	SpinLockRelease(&place->mutex);
+	return number;
+}
+
+/*
+ * Adds p to the place where its table was last. Returns false if the table is
+ * not there.
+ */
+static bool
+add_to_place(const Pending *p)
+{
+	Place	   *place;
+	bool		same;
+
+	if (p->place == 0)
+		return false;
+	place = place_at(p->place);
+	SpinLockAcquire(&place->mutex);
+	same = place->counts.relid == p->relid && place->counts.dboid == MyDatabaseId;
+	if (same)
+	{
+		for (int k = 0; k < ZCOUNT_TABLE_COLUMNS; k++)
+			place->counts.n[k] += p->n[k];
+		place->used = true;
+	}
+	SpinLockRelease(&place->mutex);
+	return same;
+}
+
+/* Adds p to the shared counters of its table, and sets its own to 0. */
+static void
+flush_one(Pending *p)
+{
+	if (!add_to_place(p))
+	{
+		LWLockAcquire(&my.store->lock, LW_EXCLUSIVE);
+		p->place = find(MyDatabaseId, p->relid);
+		if (p->place == 0)
+		{
+			ZTableCounts counts = {MyDatabaseId, p->relid};
+
+			p->place = give_out(&counts);
+		}
+		(void) add_to_place(p);
+		LWLockRelease(&my.store->lock);
+	}
+	memset(p->n, 0, sizeof(p->n));
+	my.touched &= ~(UINT64CONST(1) << (p - my.pending));
+}
+
+/* Returns the process's own counters of a table, for changing them. */
+static Pending *
+pending_of(Oid relid)
+{
+	Pending    *p = &my.pending[relid % NPENDING];
+	uint64		bit = UINT64CONST(1) << (p - my.pending);
+
+	if (p->relid != relid)
+	{
+		if ((my.touched & bit) != 0)
+			flush_one(p);
+		p->relid = relid;
+		p->place = 0;
+	}
+	my.touched |= bit;
+	return p;
+}
+
+/* Adds what was counted since the table was entered to the table's. */
+static void
+close_scope(void)
+{
+	Pending    *p;
+
+	if (likely(memcmp(my.begin, zcount_mine, sizeof(my.begin)) == 0))
+		return;
+	if (zcount_scope.counted && my.store != NULL && OidIsValid(MyDatabaseId))
+	{
+		p = pending_of(zcount_scope.relid);
+		for (int k = 0; k < ZCOUNT_TABLE_KINDS; k++)
+			p->n[k] += zcount_mine[k] - my.begin[k];
+		if (zcount_scope.by_index)
+		{
+			p->n[ZCOUNT_TABLE_READ] += zcount_mine[ZCOUNT_READ] - my.begin[ZCOUNT_READ];
+			p->n[ZCOUNT_TABLE_REBUILT] += zcount_mine[ZCOUNT_REBUILT] -
+				my.begin[ZCOUNT_REBUILT];
+		}
+	}
+	memcpy(my.begin, zcount_mine, sizeof(my.begin));
+}
+
+void
+zcount_enter_table(Oid relid, bool counted, bool by_index)
+{
+	close_scope();
+	zcount_scope.relid = relid;
+	zcount_scope.by_index = by_index;
+	zcount_scope.counted = counted && OidIsValid(relid);
+}
+
+void
+zcount_table_flush(void)
+{
+	close_scope();
+	while (my.touched != 0)
+		flush_one(&my.pending[pg_rightmost_one_pos64(my.touched)]);
+}
+
+/*
+ * zcount_table_at_xact_end: See zcount.h. The server knows which relations a
+ * transaction has dropped, or created in vain, since it drops their statistics
+ * as well. The places of those that were created after a savepoint and rolled
+ * back with it, or dropped by a prepared transaction, are left to the clock;
+ * zundo.stat_tables does not show them.
+ */
+void
+zcount_table_at_xact_end(XactEvent event)
+{
+	struct xl_xact_stats_item *items;
+	int			n;
+
+	zcount_enter_table(InvalidOid, false, false);
+	if (event == XACT_EVENT_PREPARE)
+		return;
+	n = pgstat_get_transactional_drops(event == XACT_EVENT_COMMIT, &items);
+	for (int i = 0; i < n && my.store != NULL; i++)
+		if (items[i].kind == PGSTAT_KIND_RELATION && items[i].dboid == MyDatabaseId)
+			zcount_table_drop(MyDatabaseId, zc_dropped_oid(&items[i]));
+}
+
+void
+zcount_table_drop(Oid dboid, Oid relid)
+{
+	if (my.store == NULL)
+		return;
+	LWLockAcquire(&my.store->lock, LW_EXCLUSIVE);
+	if (OidIsValid(relid))
+	{
+		int			number = find(dboid, relid);
+
+		if (number != 0)
+			take_back(number);
+	}
+	else
+		for (int i = 1; i <= my.store->nplaces; i++)
+			if (OidIsValid(place_at(i)->counts.relid) && place_at(i)->counts.dboid == dboid)
+				take_back(i);
+	LWLockRelease(&my.store->lock);
+}
+
+/*
+ * zcount_table_copy: See zcount.h. Takes no lock but those of the places, and
+ * none for all databases: at an immediate shutdown, when the postmaster calls
+ * this, a process may have been ended with one held.
+ */
+int
+zcount_table_copy(Oid dboid, ZTableCounts **out)
+{
+	int			n = 0;
+
+	*out = palloc((my.store != NULL ? my.store->nplaces : 0) * sizeof(ZTableCounts));
+	for (int i = 1; my.store != NULL && i <= my.store->nplaces; i++)
+	{
+		Place	   *place = place_at(i);
+
+		if (OidIsValid(dboid))
+			SpinLockAcquire(&place->mutex);
+		(*out)[n] = place->counts;
+		if (OidIsValid(dboid))
+			SpinLockRelease(&place->mutex);
+		if (OidIsValid((*out)[n].relid) && (!OidIsValid(dboid) || (*out)[n].dboid == dboid))
+			n++;
+	}
+	return n;
+}
+
+void
+zcount_table_load(const ZTableCounts *counts)
+{
+	if (my.store != NULL && my.store->free != 0)
+		(void) give_out(counts);
+}
+
+/* zcount_table_shmem_startup: See zcount.h. */
+void
+zcount_table_shmem_startup(void)
+{
+	bool		found;
+
+	if (zundo_max_stat_tables == 0)
+		return;
+	my.store = ShmemInitStruct("zundo counters of tables", zcount_table_shmem_size(), &found);
+	if (!found)
+	{
+		memset(my.store, 0, zcount_table_shmem_size());
+		my.store->tranche = zc_new_tranche("zundo_stat_tables");
+		LWLockInitialize(&my.store->lock, my.store->tranche);
+		my.store->nplaces = zundo_max_stat_tables;
+		for (int i = my.store->nplaces; i > 0; i--)
+		{
+			SpinLockInit(&place_at(i)->mutex);
+			place_at(i)->next = my.store->free;
+			my.store->free = i;
+		}
+	}
+	zc_register_tranche(my.store->tranche, "zundo_stat_tables");
+}
