@@ -13,9 +13,11 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "common/compat.h"
 #include "common/zcount.h"
 #include "common/zundo.h"
 #include "convert/convert.h"
+#include "discard/discard.h"
 #include "dml/zdml.h"
 #include "executor/executor.h"
 #include "fmgr.h"
@@ -38,6 +40,7 @@
 #include "optimizer/plancat.h"
 #include "optimizer/planner.h"
 #include "parser/parsetree.h"
+#include "pgstat.h"
 #include "rollback/zrollback.h"
 #include "scan/zscan.h"
 #include "storage/ipc.h"
@@ -411,6 +414,31 @@ emit_log(ErrorData *error)
 /* ---- a transaction ends ---- */
 
 /*
+ * Forgets the counters of the databases and relations that the transaction has
+ * dropped; unless it commits, of those that it had created. The server knows
+ * them, since it drops its own; like that, this allocates a little at commit.
+ * The counters of tables that were rolled back to a savepoint, or dropped by a
+ * prepared transaction, are left; zundo.stat_tables does not show them.
+ */
+static void
+forget_dropped(bool commit)
+{
+	struct xl_xact_stats_item *items;
+	int			n = pgstat_get_transactional_drops(commit, &items);
+
+	for (int i = 0; i < n; i++)
+	{
+		if (items[i].kind == PGSTAT_KIND_RELATION)
+			zcount_table_drop(items[i].dboid, zc_dropped_oid(&items[i]));
+		else if (items[i].kind == PGSTAT_KIND_DATABASE)
+		{
+			zcount_drop(items[i].dboid);
+			zuhistory_remove(items[i].dboid);
+		}
+	}
+}
+
+/*
  * Does what is due before and after the end of a top-level transaction. At
  * COMMIT, ABORT and PREPARE nothing may fail, for the server can no longer
  * react to an error.
@@ -479,8 +507,10 @@ xact_callback(XactEvent event, void *arg)
 	 * order.
 	 */
 	zu_at_xact_end();
+	zcount_enter_table(InvalidOid, false, false);
 	zcount_flush();
-	zcount_table_at_xact_end(event);
+	if (event != XACT_EVENT_PREPARE)
+		forget_dropped(event == XACT_EVENT_COMMIT);
 	zown_at_xact_end();
 	zssi_at_xact_end();
 	ztrail_at_xact_end();

@@ -9,7 +9,6 @@
 #ifndef ZUNDO_ZCOUNT_H
 #define ZUNDO_ZCOUNT_H
 
-#include "access/xact.h"
 #include "datatype/timestamp.h"
 #include "utils/rel.h"
 
@@ -108,13 +107,9 @@ typedef struct ZTableCounts
  * zcount_flush: adds what is new to the counters of MyDatabaseId and of its
  * tables. Raises no error. Does nothing in a process without shared memory or a
  * database. zcount_table_flush does its part for tables.
- *
- * zcount_table_at_xact_end: takes the counters of tables away that the
- * transaction has dropped; unless it commits, of those that it had created.
  */
 extern void zcount_flush(void);
 extern void zcount_table_flush(void);
-extern void zcount_table_at_xact_end(XactEvent event);
 
 /*
  * zcount_statement_begins: called when the session begins a top-level
@@ -155,7 +150,10 @@ extern void zcount_table_load(const ZTableCounts *counts);
 extern void zcount_reset(Oid dboid);
 extern void zcount_table_drop(Oid dboid, Oid relid);
 
-/* zcount_drop: gives the places of a database that does not exist back. */
+/*
+ * zcount_drop: gives the places of a database that does not exist back, and
+ * those of its tables.
+ */
 extern void zcount_drop(Oid dboid);
 
 /*

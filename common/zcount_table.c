@@ -14,13 +14,11 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "common/compat.h"
 #include "common/zcount.h"
 #include "common/zundo.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
-#include "pgstat.h"
 #include "port/pg_bitutils.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
@@ -253,28 +251,6 @@ zcount_table_flush(void)
 	close_scope();
 	while (my.touched != 0)
 		flush_one(&my.pending[pg_rightmost_one_pos64(my.touched)]);
-}
-
-/*
- * zcount_table_at_xact_end: See zcount.h. The server knows which relations a
- * transaction has dropped, or created in vain, since it drops their statistics
- * as well. The places of those that were created after a savepoint and rolled
- * back with it, or dropped by a prepared transaction, are left to the clock;
- * zundo.stat_tables does not show them.
- */
-void
-zcount_table_at_xact_end(XactEvent event)
-{
-	struct xl_xact_stats_item *items;
-	int			n;
-
-	zcount_enter_table(InvalidOid, false, false);
-	if (event == XACT_EVENT_PREPARE)
-		return;
-	n = pgstat_get_transactional_drops(event == XACT_EVENT_COMMIT, &items);
-	for (int i = 0; i < n && my.store != NULL; i++)
-		if (items[i].kind == PGSTAT_KIND_RELATION && items[i].dboid == MyDatabaseId)
-			zcount_table_drop(MyDatabaseId, zc_dropped_oid(&items[i]));
 }
 
 void

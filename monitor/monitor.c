@@ -271,8 +271,8 @@ zundo_stat_undo(PG_FUNCTION_ARGS)
 }
 
 /*
- * zundo_stat_database(): returns the counters of each database. Databases that
- * were dropped lose theirs here.
+ * zundo_stat_database(): returns the counters of each database. On a standby,
+ * databases that were dropped lose theirs here.
  */
 Datum
 zundo_stat_database(PG_FUNCTION_ARGS)

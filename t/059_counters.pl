@@ -112,7 +112,10 @@ ok($node->poll_query_until('postgres', q(SELECT count(*) = 0 FROM pg_stat_activi
 my $second = sql(q(SELECT oid FROM pg_database WHERE datname = 'second'));
 my $counted = "SELECT count(*) FROM zundo.stat_database WHERE datid = $second";
 is(sql($counted), '1', 'a database is counted');
+my $samples = $node->data_dir . "/pg_stat_tmp/zundo.$second.history";
+append_to_file($samples, 'samples');
 sql('DROP DATABASE second');
+ok(!-e $samples, 'DROP DATABASE removes its samples');
 is(sql($counted), '0', 'DROP DATABASE removes its counters');
 my $file = $node->data_dir . '/pg_stat/zundo.stat.tmp';
 mkdir $file or die $!;
