@@ -29,6 +29,8 @@ ask($writer, 'ROLLBACK');
 sql('UPDATE z SET n = n + 1');
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM zundo.stat_rollback WHERE state = 'waiting for lock'}), 'a rollback waits');
 
+ok($node->poll_query_until('postgres', 'SELECT count(*) > 0 FROM zundo.undo_history'), 'there is a sample');
+
 # rows QUERY: returns the rows of the query as the exporter gets them, a list of hashes.
 sub rows
 {
