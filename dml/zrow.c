@@ -332,6 +332,34 @@ is_locked_for_update(LockerSearch *search)
 }
 
 /*
+ * Finds the author of the newest version of a row on a locked page, also where
+ * zrow_examine names none: if the snapshot accepts a record further up in the
+ * chain (VIS-3), or is known to see the version (is_own_visible).
+ */
+static void
+name_author(Relation rel, Buffer buf, OffsetNumber off, ZAuthor *author)
+{
+	ZSlotView	slots;
+	ZRow		row = zvis_row_on(rel, buf, off, &slots);
+
+	zslots_copy(row.rel, row.block, row.page, &slots);
+	zvis_author(&row, InvalidSnapshot, author);
+}
+
+/*
+ * Returns whether nobody else can hold the mode of a row whose newest version
+ * has this author: it is our transaction, which has inserted the row, or
+ * changed it in a way that excludes the mode.
+ */
+static bool
+is_held_by_author(const ZAuthor *author, LockTupleMode mode)
+{
+	return author->status == ZXID_OWN &&
+		((author->xflags & ZUX_KEY_CHANGE) || mode <= LockTupleNoKeyExclusive ||
+		 (author->type == ZUR_INSERT && !(author->xflags & ZUX_MOVED_IN)));
+}
+
+/*
  * zrow_is_held: See zdml_internal.h. Most rows have no hint of a lock, and of
  * most that have one our lock is remembered.
  */
@@ -345,10 +373,17 @@ zrow_is_held(Relation rel, Buffer buf, OffsetNumber off, const ZRowState *state,
 	int			known;
 
 	Assert(zc_buffer_locked(buf));
-	if (state->author.status == ZXID_OWN &&
-		((state->author.xflags & ZUX_KEY_CHANGE) || mode <= LockTupleNoKeyExclusive ||
-		 (state->author.type == ZUR_INSERT && !(state->author.xflags & ZUX_MOVED_IN))))
+	if (is_held_by_author(&state->author, mode))
 		return true;
+	if (state->author.status == ZXID_COMMITTED && state->author.ptr == InvalidUndoPtr &&
+		zslots_may_be_ours(BufferGetPage(buf), state->header))
+	{
+		ZAuthor		author;
+
+		name_author(rel, buf, off, &author);
+		if (is_held_by_author(&author, mode))
+			return true;
+	}
 	if (ZH_LOCK(state->header) < mode + 1)
 		return false;
 	known = zheld_mode(rel, BufferGetBlockNumber(buf), off, state->header);
@@ -694,23 +729,6 @@ examine_at_once(const ZRowWish *wish, ZRowState *state)
 }
 
 /*
- * Returns whether our transaction wrote the newest version of a row on a locked
- * page. zrow_examine names no author if the snapshot accepts a record further
- * up in the chain (VIS-3).
- */
-static bool
-is_written_by_us(Relation rel, Buffer buf, OffsetNumber off)
-{
-	ZSlotView	slots;
-	ZRow		row = zvis_row_on(rel, buf, off, &slots);
-	ZAuthor		author;
-
-	zslots_copy(row.rel, row.block, row.page, &slots);
-	zvis_author(&row, InvalidSnapshot, &author);
-	return author.status == ZXID_OWN;
-}
-
-/*
  * Does zrow_examine's work for a row that examine_at_once has not answered for.
  * Examines the newest version first, and the locks only if the version allows
  * the change and the header has a lock hint. If that rolls changes back, the
@@ -775,7 +793,12 @@ examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 			result = TM_BeingModified;
 		if (result == TM_BeingModified && !state->own_hold &&
 			zslots_may_be_ours(row.page, state->header))
-			state->own_hold = is_written_by_us(row.rel, wish->buf, row.off);
+		{
+			ZAuthor		author;
+
+			name_author(row.rel, wish->buf, row.off, &author);
+			state->own_hold = author.status == ZXID_OWN;
+		}
 		break;
 	}
 	if (result != TM_Ok)
@@ -801,8 +824,12 @@ zrow_examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 void
 zrow_ask(const ZRowWish *wish, const ZRowState *state)
 {
-	if (state->own_share || !zctid_asks(wish->rel) ||
-		is_written_by_us(wish->rel, wish->buf, ItemPointerGetOffsetNumber(wish->tid)))
+	ZAuthor		author;
+
+	if (state->own_share || !zctid_asks(wish->rel))
+		return;
+	name_author(wish->rel, wish->buf, ItemPointerGetOffsetNumber(wish->tid), &author);
+	if (author.status == ZXID_OWN)
 		return;
 	LockBuffer(wish->buf, BUFFER_LOCK_UNLOCK);
 	zctid_refuse(wish->rel);

@@ -19,13 +19,12 @@
  * A page is identified by the number of its file and its block. The file of a
  * table in another tablespace, or of a temporary table, may have the same
  * number. That does no harm: runs and lists are recognised by undo pointers,
- * which differ; and if two pages share an Order, zown_accepts_older may return
- * false without need.
+ * which differ; and if two pages share an Order, zown_accepts_older and
+ * zown_accepts_row may return false without need.
  *
- * Called by dml/ (which notes its records and uses the shortcuts), zwalk.c and
- * zany.c; hooks.c calls zown_at_xact_end.
- * All of it is the backend's own. No locks, no crash
- * points.
+ * Called by dml/ (which notes its records and uses the shortcuts), zvis.c,
+ * zwalk.c and zany.c; hooks.c calls zown_at_xact_end. All of it is the
+ * backend's own. No locks, no crash points.
  */
 #include "postgres.h"
 
@@ -218,6 +217,7 @@ void
 zown_at_xact_end(void)
 {
 	my.on_unseen = false;
+	my.run.head = InvalidUndoPtr;
 	if (my.any_noted)
 		memset(my.orders, 0, sizeof(my.orders));
 	my.any_noted = false;
