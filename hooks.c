@@ -416,26 +416,37 @@ emit_log(ErrorData *error)
 /*
  * Forgets the counters of the databases and relations that the transaction has
  * dropped; unless it commits, of those that it had created. The server knows
- * them, since it drops its own; like that, this allocates a little at commit.
- * The counters of tables that were rolled back to a savepoint, or dropped by a
- * prepared transaction, are left; zundo.stat_tables does not show them.
+ * them, since it drops its own. If there is no memory for their list, nothing
+ * is forgotten. The counters of tables that were rolled back to a savepoint, or
+ * dropped by a prepared transaction or on a standby's primary, are left.
  */
 static void
 forget_dropped(bool commit)
 {
-	struct xl_xact_stats_item *items;
-	int			n = pgstat_get_transactional_drops(commit, &items);
+	MemoryContext context = CurrentMemoryContext;
 
-	for (int i = 0; i < n; i++)
+	PG_TRY();
 	{
-		if (items[i].kind == PGSTAT_KIND_RELATION)
-			zcount_table_drop(items[i].dboid, zc_dropped_oid(&items[i]));
-		else if (items[i].kind == PGSTAT_KIND_DATABASE)
+		struct xl_xact_stats_item *items;
+		int			n = pgstat_get_transactional_drops(commit, &items);
+
+		for (int i = 0; i < n; i++)
 		{
-			zcount_drop(items[i].dboid);
-			zuhistory_remove(items[i].dboid);
+			if (items[i].kind == PGSTAT_KIND_RELATION)
+				zcount_table_drop(items[i].dboid, zc_dropped_oid(&items[i]));
+			else if (items[i].kind == PGSTAT_KIND_DATABASE)
+			{
+				zcount_drop(items[i].dboid);
+				zuhistory_remove(items[i].dboid);
+			}
 		}
 	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+	}
+	PG_END_TRY();
 }
 
 /*

@@ -8,9 +8,10 @@
  * are taken, a table that was not used for a long time loses its place, as
  * buffers do: the clock's hand passes those used since it came by last.
  *
- * Locks: an LWLock to find, give out and take back places, when a process
- * comes to a table for the first time, and a spinlock of each place, once for
- * each table that a transaction has used. Crash points: none.
+ * Locks: an LWLock to find (shared), give out and take back (exclusive) places,
+ * when the process does not know a table's place, and a spinlock of each place,
+ * once for each table that a transaction has used; more often if tables share
+ * an element of 'pending'. Crash points: none.
  */
 #include "postgres.h"
 
@@ -52,7 +53,7 @@ typedef struct Pending
 	uint64		n[ZCOUNT_TABLE_COLUMNS];
 } Pending;
 
-#define NPENDING 64				/* direct-mapped by OID */
+#define NPENDING 64				/* direct-mapped by a hash of the OID */
 
 ZCountScope zcount_scope;
 
@@ -178,17 +179,16 @@ add_to_place(const Pending *p)
 static void
 flush_one(Pending *p)
 {
-	if (!add_to_place(p))
+	for (LWLockMode mode = LW_SHARED; !add_to_place(p); mode = LW_EXCLUSIVE)
 	{
-		LWLockAcquire(&my.store->lock, LW_EXCLUSIVE);
+		LWLockAcquire(&my.store->lock, mode);
 		p->place = find(MyDatabaseId, p->relid);
-		if (p->place == 0)
+		if (p->place == 0 && mode == LW_EXCLUSIVE)
 		{
 			ZTableCounts counts = {MyDatabaseId, p->relid};
 
 			p->place = give_out(&counts);
 		}
-		(void) add_to_place(p);
 		LWLockRelease(&my.store->lock);
 	}
 	memset(p->n, 0, sizeof(p->n));
@@ -199,7 +199,7 @@ flush_one(Pending *p)
 static Pending *
 pending_of(Oid relid)
 {
-	Pending    *p = &my.pending[relid % NPENDING];
+	Pending    *p = &my.pending[murmurhash32(relid) % NPENDING];
 	uint64		bit = UINT64CONST(1) << (p - my.pending);
 
 	if (p->relid != relid)
@@ -256,13 +256,22 @@ zcount_table_flush(void)
 void
 zcount_table_drop(Oid dboid, Oid relid)
 {
+	int			number = 0;
+
 	if (my.store == NULL)
 		return;
+	if (OidIsValid(relid))
+	{
+		LWLockAcquire(&my.store->lock, LW_SHARED);
+		number = find(dboid, relid);
+		LWLockRelease(&my.store->lock);
+		if (number == 0)
+			return;
+	}
 	LWLockAcquire(&my.store->lock, LW_EXCLUSIVE);
 	if (OidIsValid(relid))
 	{
-		int			number = find(dboid, relid);
-
+		number = find(dboid, relid);
 		if (number != 0)
 			take_back(number);
 	}

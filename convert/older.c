@@ -287,8 +287,10 @@ was_changed(Oid table, Snapshot snapshot)
 
 /*
  * Returns whether the list says that the table's file is newer, too; also
- * deleted rows count. An MVCC snapshot would make it a read that SERIALIZABLE
- * keeps track of, and find conflicts between commands that have none.
+ * deleted rows count. If the list itself was rewritten since (VACUUM FULL), a
+ * snapshot of a standby may miss such rows. An MVCC snapshot would make it a
+ * read that SERIALIZABLE keeps track of, and find conflicts between commands
+ * that have none.
  */
 static bool
 was_converted(Oid table, Snapshot snapshot)
@@ -301,6 +303,7 @@ was_converted(Oid table, Snapshot snapshot)
 
 	if (converted == NULL)
 		return false;
+	result = snapshot->takenDuringRecovery && was_changed(RelationGetRelid(converted), snapshot);
 	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(table));
 	scan = systable_beginscan(converted, InvalidOid, false, SnapshotAny, 1, &key);
 	while (!result && HeapTupleIsValid(tuple = systable_getnext(scan)))

@@ -17,6 +17,7 @@
 #include "access/genam.h"
 #include "access/stratnum.h"
 #include "access/toast_internals.h"
+#include "common/zcount.h"
 #include "miscadmin.h"
 #include "mvcc/zread.h"
 #include "mvcc/zsaved.h"
@@ -85,6 +86,7 @@ take_saved_chunk(Slice *slice, Buffer buf, OffsetNumber off)
 	int			len;
 
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+	zcount_table(slice->rel, true);
 	if (zsaved_find(slice->rel, BufferGetBlockNumber(buf), list, off, row, &len) != ZSAVED_FOUND)
 		missing(slice);
 	take_chunk(slice, row, len);

@@ -391,6 +391,7 @@ zheap_tuple_get_latest_tid(TableScanDesc sscan, ItemPointer tid)
 	Relation	rel = sscan->rs_rd;
 	ItemPointerData current = ztid_real(tid);
 
+	zcount_table(rel, false);
 	for (;;)
 	{
 		ItemPointerData forward;
@@ -427,6 +428,7 @@ satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snapshot)
 	Assert(TTS_IS_ZHEAP(slot));
 	zscan_refuse_historic(snapshot);
 	zu_attach_database();
+	zcount_table(rel, false);
 	if (z->author_known && z->xmin != InvalidZXid && z->xmin >= zu_oldest())
 	{
 		/*
