@@ -188,18 +188,21 @@ has_zheap(Oid reloid)
 /*
  * Returns whether indexes of the relation are zbtree by default. For a
  * partition, its whole tree decides, since indexes of the tree can be attached
- * to each other only if all have the same access method.
+ * to each other only if all have the same access method. One that is being
+ * detached has no ancestors any more.
  */
 static bool
 defaults_to_zbtree(Oid reloid)
 {
+	List	   *ancestors;
 	bool		zheap;
 	char	   *am;
 
 	if (zundo_default_index != ZUNDO_ZBTREE || IsBinaryUpgrade || creating_extension)
 		return false;
-	if (get_rel_relispartition(reloid))
-		reloid = llast_oid(get_partition_ancestors(reloid));
+	ancestors = get_rel_relispartition(reloid) ? get_partition_ancestors(reloid) : NIL;
+	if (ancestors != NIL)
+		reloid = llast_oid(ancestors);
 	am = zaccess_method_name(reloid);
 	if (get_rel_relkind(reloid) != RELKIND_PARTITIONED_TABLE)
 		return am != NULL && strcmp(am, "zheap") == 0;

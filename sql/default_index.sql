@@ -45,6 +45,24 @@ SELECT * FROM methods;
 CREATE UNIQUE INDEX z_unique ON z (a);
 SELECT amname = CASE WHEN :'before_18' THEN 'btree' ELSE 'zbtree' END AS expected FROM methods WHERE relname = 'z_unique';
 DROP TABLE z, h, "using";
+-- a partition that is being detached: the command ends before the last lock on the table is gone
+CREATE TABLE p (a int) PARTITION BY RANGE (a);
+CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10) USING zheap;
+CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20) USING heap;
+BEGIN;
+SELECT * FROM p;
+PREPARE TRANSACTION 'p';
+SET lock_timeout = '10ms';
+ALTER TABLE p DETACH PARTITION p1 CONCURRENTLY;
+RESET lock_timeout;
+COMMIT PREPARED 'p';
+SELECT relname, inhdetachpending, relispartition FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE inhparent = 'p'::regclass ORDER BY 1;
+CREATE INDEX p1_a ON p1 (a);
+CREATE INDEX p2_a ON p2 (a);
+SELECT * FROM methods;
+ALTER TABLE p1 ADD UNIQUE (a);
+ALTER TABLE p DETACH PARTITION p1 FINALIZE;
+DROP TABLE p, p1;
 
 \if :before_18
 \quit
