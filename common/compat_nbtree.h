@@ -57,6 +57,16 @@
 #define zc_sets_expression(cmd) ((cmd)->subtype == AT_SetExpression)
 #endif
 
+/*
+ * The definition of a NOT NULL constraint of the column, for ALTER TABLE. Up to
+ * 17 there are no such constraints.
+ */
+#if PG_VERSION_NUM < 180000
+#define zc_not_null_constraint(column) NULL
+#else
+#define zc_not_null_constraint(column) ((Node *) makeNotNullConstraint(makeString(column)))
+#endif
+
 /* Whether a constraint is WITHOUT OVERLAPS, whose index is GiST. */
 #if PG_VERSION_NUM < 180000
 #define zc_without_overlaps(constraint) false

@@ -145,9 +145,32 @@ check_sorting(Relation table, Relation index)
 }
 
 /*
+ * Raises the server's error if the index, which has no expressions, has a key
+ * column twice: such a constraint cannot be made.
+ */
+static void
+check_columns(Relation index, bool primary)
+{
+	const int16 *columns = index->rd_index->indkey.values;
+
+	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
+	{
+		for (int j = 0; j < i; j++)
+		{
+			if (columns[i] == columns[j])
+				ereport(ERROR,
+						(errcode(ERRCODE_DUPLICATE_COLUMN),
+						 errmsg("column \"%s\" appears twice in %s constraint",
+								get_attname(index->rd_index->indrelid, columns[i], false),
+								primary ? "primary key" : "unique")));
+		}
+	}
+}
+
+/*
  * Returns what is left of the command that adds the constraint, a list of
- * commands, for the zbtree index, after the checks that the server has for
- * btree's. NIL if it is the server that refuses the index.
+ * commands, for the zbtree index of the table, after the checks that the server
+ * has for btree's. NIL if it is the server that refuses the index.
  */
 static List *
 commands_for(Relation table, Relation index, const Constraint *constraint, List *cmds)
@@ -158,8 +181,8 @@ commands_for(Relation table, Relation index, const Constraint *constraint, List 
 	IndexStmt  *stmt;
 	List	   *result = NIL;
 
-	if (form->indrelid != RelationGetRelid(table) || !form->indisvalid || !form->indisunique ||
-		RelationGetIndexExpressions(index) != NIL || RelationGetIndexPredicate(index) != NIL ||
+	if (!form->indisvalid || !form->indisunique || RelationGetIndexExpressions(index) != NIL ||
+		RelationGetIndexPredicate(index) != NIL ||
 		OidIsValid(get_index_constraint(RelationGetRelid(index))))
 		return NIL;
 	if (constraint->deferrable)
@@ -168,6 +191,7 @@ commands_for(Relation table, Relation index, const Constraint *constraint, List 
 				 errmsg("zbtree index \"%s\" cannot belong to a deferrable constraint",
 						RelationGetRelationName(index))));
 	check_sorting(table, index);
+	check_columns(index, constraint->contype == CONSTR_PRIMARY);
 	foreach(lc, cmds)
 	{
 		/* the index may be another one when the constraint is made */
@@ -183,8 +207,9 @@ commands_for(Relation table, Relation index, const Constraint *constraint, List 
 		if (form->indkey.values[i] < 0)
 			continue;
 		cmd = makeNode(AlterTableCmd);
-		cmd->subtype = AT_SetNotNull;
-		cmd->name = get_attname(RelationGetRelid(table), form->indkey.values[i], false);
+		cmd->subtype = AT_AddConstraint;
+		cmd->def = zc_not_null_constraint(get_attname(RelationGetRelid(table),
+													  form->indkey.values[i], false));
 		cmd->behavior = DROP_RESTRICT;
 		result = lappend(result, cmd);
 	}
@@ -218,7 +243,7 @@ replace_command(AlterTableStmt *stmt, Oid reloid, const Constraint *constraint)
 	reloid = lock_table(stmt);
 	oid = OidIsValid(reloid) ?
 		get_relname_relid(constraint->indexname, get_rel_namespace(reloid)) : InvalidOid;
-	if (!is_zbtree(oid))
+	if (!is_zbtree(oid) || IndexGetRelation(oid, true) != reloid)
 		return NIL;
 	table = table_open(reloid, NoLock);
 	index = index_open(oid, AccessExclusiveLock);
@@ -294,11 +319,12 @@ changes_index(Oid reloid, Relation index, List *cmds)
 static bool
 drops_constraint(Oid reloid, List *cmds, Oid index)
 {
+	List	   *ancestors = get_rel_relispartition(index) ? get_partition_ancestors(index) : NIL;
 	char	   *name;
 	ListCell   *lc;
 
-	if (get_rel_relispartition(index))
-		index = llast_oid(get_partition_ancestors(index));
+	if (ancestors != NIL)
+		index = llast_oid(ancestors);
 	if (IndexGetRelation(index, true) != reloid)
 		return false;
 	name = get_constraint_name(get_index_constraint(index));
