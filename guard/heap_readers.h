@@ -109,6 +109,9 @@ extern PlannedStmt *zindex_method_choose(PlannedStmt *pstmt, const char *query_s
  * zconstraint_detach: drops, but not with their indexes, the constraints with
  * zbtree indexes that the command would make again as btree's. Returns what
  * zconstraint_attach takes when the command has ended, to make them again.
+ *
+ * Both qualify the name of the table in an ALTER TABLE once they have locked
+ * it, and so take the copy that zindex_method_choose has made.
  */
 extern void zconstraint_use_index(AlterTableStmt *stmt, Oid reloid);
 extern List *zconstraint_detach(Node *command);

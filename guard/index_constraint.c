@@ -53,6 +53,7 @@ typedef struct Detached
 	char	   *name;			/* its own and the index's */
 	char		type;
 	char	   *comment;		/* or NULL */
+	List	   *columns;		/* the index's, attribute numbers */
 } Detached;
 
 /* Returns whether the relation is a zbtree index. */
@@ -65,15 +66,21 @@ is_zbtree(Oid index)
 }
 
 /*
- * Locks the table of an ALTER TABLE as the server will. Returns its OID, or
+ * Locks the table of an ALTER TABLE as the server will, and qualifies its name
+ * in the statement, so that the server finds the same one. Returns its OID, or
  * InvalidOid if there is none.
  */
 static Oid
 lock_table(AlterTableStmt *stmt)
 {
+	Oid			reloid;
+
 	PreventCommandIfReadOnly("ALTER TABLE");
-	return RangeVarGetRelidExtended(stmt->relation, AccessExclusiveLock, RVR_MISSING_OK,
-									RangeVarCallbackOwnsRelation, NULL);
+	reloid = RangeVarGetRelidExtended(stmt->relation, AccessExclusiveLock, RVR_MISSING_OK,
+									  RangeVarCallbackOwnsRelation, NULL);
+	if (OidIsValid(reloid) && stmt->relation->schemaname == NULL)
+		stmt->relation->schemaname = get_namespace_name(get_rel_namespace(reloid));
+	return reloid;
 }
 
 /*
@@ -285,19 +292,23 @@ zconstraint_use_index(AlterTableStmt *stmt, Oid reloid)
 /* ---- ALTER COLUMN ---- */
 
 /*
- * Returns whether the commands for the table change a column of the index, and
- * drop none of them, with which the index would go.
+ * Returns whether the commands for the table, or one that it inherits, change a
+ * column of the index, and drop none of them, with which the index would go. A
+ * table that inherits, and is no partition, may keep a column that its parent
+ * drops: for these we do not ask, and zconstraint_attach sees what has become
+ * of the columns.
  */
 static bool
-changes_index(Oid reloid, Relation index, List *cmds)
+changes_index(Oid reloid, bool inherits, Relation index, List *cmds)
 {
+	bool		keeps = inherits && !get_rel_relispartition(reloid);
 	bool		result = false;
 	ListCell   *lc;
 
 	foreach(lc, cmds)
 	{
 		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
-		bool		drops = cmd->subtype == AT_DropColumn;
+		bool		drops = cmd->subtype == AT_DropColumn && !keeps;
 		AttrNumber	attnum = drops || changes_column(cmd) ? get_attnum(reloid, cmd->name) : 0;
 
 		for (int i = 0; attnum != 0 && i < index->rd_index->indnatts; i++)
@@ -363,6 +374,7 @@ detach(Oid oid)
 	result->name = get_constraint_name(constraint);
 	result->type = form->indisprimary ? CONSTRAINT_PRIMARY : CONSTRAINT_UNIQUE;
 	result->comment = GetComment(constraint, ConstraintRelationId, 0);
+	result->columns = NIL;
 
 	ObjectAddressSet(self, RelationRelationId, oid);
 	deleteDependencyRecordsForClass(RelationRelationId, oid, ConstraintRelationId,
@@ -371,6 +383,7 @@ detach(Oid oid)
 	{
 		if (form->indkey.values[i] < 0)
 			continue;
+		result->columns = lappend_int(result->columns, form->indkey.values[i]);
 		ObjectAddressSubSet(object, RelationRelationId, form->indrelid, form->indkey.values[i]);
 		recordDependencyOn(&self, &object, DEPENDENCY_AUTO);
 	}
@@ -383,17 +396,19 @@ detach(Oid oid)
 }
 
 /*
- * Returns the zbtree indexes of constraints of which the commands for the table
- * change a column, there or in a table that inherits it, and which they do not
+ * Returns the zbtree indexes of constraints of which the command for the table
+ * changes a column, there or in a table that inherits it, and which it does not
  * drop. Locks the tables in the mode.
  */
 static List *
-changed_indexes(Oid reloid, List *cmds, LOCKMODE mode)
+changed_indexes(Oid reloid, const AlterTableStmt *stmt, LOCKMODE mode)
 {
+	List	   *tables = stmt->relation->inh ? find_all_inheritors(reloid, NoLock, NULL) :
+	list_make1_oid(reloid);
 	List	   *result = NIL;
 	ListCell   *lc;
 
-	foreach(lc, find_all_inheritors(reloid, NoLock, NULL))
+	foreach(lc, tables)
 	{
 		Relation	rel = try_relation_open(lfirst_oid(lc), mode);
 		ListCell   *li;
@@ -406,10 +421,11 @@ changed_indexes(Oid reloid, List *cmds, LOCKMODE mode)
 			Relation	index;
 
 			if (!is_zbtree(oid) || !OidIsValid(get_index_constraint(oid)) ||
-				drops_constraint(reloid, cmds, oid))
+				drops_constraint(reloid, stmt->cmds, oid))
 				continue;
 			index = index_open(oid, mode);
-			if (index->rd_index->indisunique && changes_index(lfirst_oid(lc), index, cmds))
+			if (index->rd_index->indisunique &&
+				changes_index(lfirst_oid(lc), lfirst_oid(lc) != reloid, index, stmt->cmds))
 				result = lappend_oid(result, oid);
 			index_close(index, mode == AccessShareLock ? mode : NoLock);
 		}
@@ -435,32 +451,55 @@ zconstraint_detach(Node *command)
 	if (!found)
 		return NIL;
 	reloid = RangeVarGetRelid(stmt->relation, NoLock, true);
-	if (!OidIsValid(reloid) || changed_indexes(reloid, stmt->cmds, AccessShareLock) == NIL)
+	if (!OidIsValid(reloid) || changed_indexes(reloid, stmt, AccessShareLock) == NIL)
 		return NIL;
 	reloid = lock_table(stmt);
 	if (!OidIsValid(reloid))
 		return NIL;
-	foreach(lc, changed_indexes(reloid, stmt->cmds, AccessExclusiveLock))
+	foreach(lc, changed_indexes(reloid, stmt, AccessExclusiveLock))
 		result = lappend(result, detach(lfirst_oid(lc)));
 	return result;
 }
 
-/* Gives the index that the server has made again the constraint. */
+/* Returns whether the command has dropped one of the columns. */
+static bool
+lost_column(const Detached *detached)
+{
+	ListCell   *lc;
+
+	foreach(lc, detached->columns)
+	{
+		HeapTuple	tuple = SearchSysCacheAttNum(detached->table, lfirst_int(lc));
+
+		if (!HeapTupleIsValid(tuple))
+			return true;
+		ReleaseSysCache(tuple);
+	}
+	return false;
+}
+
+/*
+ * Gives the index the constraint. The server has made it again, or left it as
+ * it was, or dropped it with a column, directly or by CASCADE.
+ */
 static void
 attach(const Detached *detached)
 {
 	Oid			oid = get_relname_relid(detached->name, get_rel_namespace(detached->table));
-	Relation	table = table_open(detached->table, NoLock);
 	bool		primary = detached->type == CONSTRAINT_PRIMARY;
+	Relation	table;
 	Relation	index;
 	IndexInfo  *info;
 	ObjectAddress constraint;
 
+	if (lost_column(detached))
+		return;
 	if (!is_zbtree(oid) || IndexGetRelation(oid, true) != detached->table)
 		elog(ERROR, "index \"%s\" of a constraint has vanished", detached->name);
+	table = table_open(detached->table, NoLock);
 	index = index_open(oid, AccessExclusiveLock);
 	info = BuildIndexInfo(index);
-	if (primary)
+	if (primary && !index->rd_index->indisprimary)
 		index_check_primary_key(table, info, true, NULL);
 	constraint = index_constraint_create(table, oid, InvalidOid, info, detached->name,
 										 detached->type,

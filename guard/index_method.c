@@ -584,9 +584,9 @@ zindex_method_choose(PlannedStmt *pstmt, const char *query_string)
 		return pstmt;
 	reloid = RangeVarGetRelid(IsA(command, IndexStmt) ? ((IndexStmt *) command)->relation :
 							  ((AlterTableStmt *) command)->relation, NoLock, true);
+	pstmt = copyObject(pstmt);
 	if (!OidIsValid(reloid))
 		return pstmt;
-	pstmt = copyObject(pstmt);
 	command = pstmt->utilityStmt;
 	if (IsA(command, IndexStmt))
 	{

@@ -68,6 +68,21 @@ ALTER TABLE z ALTER id TYPE int, ADD UNIQUE USING INDEX z_index;
 CREATE TABLE v (x int, y int, UNIQUE (x, y) WITH (access_method = zbtree)) USING zheap;
 ALTER TABLE v DROP COLUMN x, ALTER y TYPE bigint;
 DROP TABLE v;
+CREATE TABLE v (base int, x int GENERATED ALWAYS AS (base) STORED, y int, UNIQUE (x, y) WITH (access_method = zbtree)) USING zheap;
+ALTER TABLE v DROP COLUMN base CASCADE, ALTER y TYPE bigint;
+DROP TABLE v;
+-- a table that inherits a column may keep it, and with ONLY is not changed
+CREATE TABLE v (x int, y int, z int GENERATED ALWAYS AS (y) STORED) USING zheap;
+CREATE TABLE w (x int, UNIQUE (x, y) WITH (access_method = zbtree), PRIMARY KEY (z) WITH (access_method = zbtree)) INHERITS (v) USING zheap;
+INSERT INTO w VALUES (1, 1), (2, 2);
+ALTER TABLE ONLY v ALTER z SET EXPRESSION AS (y + 1);
+SELECT * FROM w;
+ALTER TABLE v ALTER z SET EXPRESSION AS (y + 2);
+SELECT * FROM w;
+ALTER TABLE v DROP COLUMN x, DROP COLUMN z, ALTER y TYPE bigint;
+SELECT * FROM keys WHERE relname ~ '^w';
+INSERT INTO w VALUES (1, 1);
+DROP TABLE v, w;
 CREATE TABLE v (k varchar(10) PRIMARY KEY WITH (access_method = zbtree)) USING zheap;
 CREATE TABLE w (UNIQUE (k) WITH (access_method = zbtree)) INHERITS (v) USING zheap;
 INSERT INTO v VALUES ('a'), ('b');
@@ -166,6 +181,11 @@ INSERT INTO temporary VALUES (1), (2);
 UPDATE temporary SET id = id + 10 RETURNING ctid, id;
 INSERT INTO temporary VALUES (12);
 INSERT INTO temporary VALUES (2);
+ALTER TABLE temporary ADD a int;
+CREATE UNIQUE INDEX temporary_a ON temporary USING zbtree (a);
+ALTER TABLE temporary ADD UNIQUE USING INDEX temporary_a;
+ALTER TABLE temporary ALTER id TYPE bigint, ALTER a TYPE bigint;
+SELECT relname, amname, reloptions FROM pg_constraint JOIN pg_class c ON c.oid = conindid JOIN pg_am a ON a.oid = relam WHERE conrelid = 'temporary'::regclass ORDER BY 1;
 
 -- partitions
 SET default_table_access_method = zheap;
@@ -199,4 +219,9 @@ CREATE TABLE s (a int, b int, CONSTRAINT s_u UNIQUE (a, b) WITH (access_method =
 CREATE TABLE s1 PARTITION OF s FOR VALUES IN (1);
 ALTER TABLE s DROP CONSTRAINT IF EXISTS s_v, ALTER b TYPE bigint;
 ALTER TABLE s DROP CONSTRAINT s_u, ALTER b TYPE bigint, ADD CONSTRAINT s_u UNIQUE (a, b) WITH (access_method = zbtree);
+SELECT * FROM methods WHERE relname ~ '^s';
+ALTER TABLE s ADD c int, ADD UNIQUE (a, c) WITH (access_method = zbtree);
+ALTER TABLE s DROP COLUMN c, DROP CONSTRAINT s_u, ALTER b TYPE int;
+ALTER TABLE s ADD c int, ADD d int, ADD UNIQUE (a, c, d) WITH (access_method = zbtree);
+ALTER TABLE s DROP COLUMN c, ALTER d TYPE bigint;
 SELECT * FROM methods WHERE relname ~ '^s';
