@@ -46,7 +46,6 @@
 #include "port/atomics.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
-#include "storage/procarray.h"
 #include "storage/shmem.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -215,30 +214,22 @@ open_converted(LOCKMODE lockmode)
 }
 
 /*
- * Deletes the rows of conversions that every snapshot here sees. A standby may
- * have older ones, which find deleted rows as well (was_converted): VACUUM does
- * not remove these on a standby before such snapshots have ended. What another
- * transaction deletes is passed over.
+ * Begins a scan of the table's rows in the list that are committed or our own.
+ * An MVCC snapshot would make it a read that SERIALIZABLE keeps track of, and
+ * find conflicts between commands that have none.
  */
-static void
-prune_converted(Relation converted)
+static SysScanDesc
+scan_converted(Relation converted, Oid table)
 {
-	TransactionId oldest = GetOldestNonRemovableTransactionId(converted);
-	SysScanDesc scan = systable_beginscan(converted, InvalidOid, false, SnapshotSelf, 0, NULL);
-	HeapTuple	tuple;
-	TM_FailureData failure;
+	ScanKeyData key;
 
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-	{
-		if (TransactionIdPrecedes(HeapTupleHeaderGetXmin(tuple->t_data), oldest))
-			(void) zc_tuple_delete(converted, &tuple->t_self, GetCurrentCommandId(true),
-								   SnapshotSelf, false, &failure);
-	}
-	systable_endscan(scan);
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(table));
+	return systable_beginscan(converted, InvalidOid, false, SnapshotSelf, 1, &key);
 }
 
 /*
- * zconvert_note_exchange: See convert_internal.h. The row is not decoded.
+ * zconvert_note_exchange: See convert_internal.h. The row is not decoded. Rows
+ * of former conversions stay: their deletion would be decoded.
  */
 void
 zconvert_note_exchange(Oid table)
@@ -250,7 +241,6 @@ zconvert_note_exchange(Oid table)
 
 	if (converted == NULL)
 		return;
-	prune_converted(converted);
 	tuple = heap_form_tuple(RelationGetDescr(converted), &value, &null);
 	heap_insert(converted, tuple, GetCurrentCommandId(true), HEAP_INSERT_NO_LOGICAL, NULL);
 	heap_freetuple(tuple);
@@ -285,33 +275,20 @@ was_changed(Oid table, Snapshot snapshot)
 	return TransactionIdIsCurrentTransactionId(xmin) || is_newer(xmin, snapshot);
 }
 
-/*
- * Returns whether the list says that the table's file is newer, too; also
- * deleted rows count. If the list itself was rewritten since (VACUUM FULL), a
- * snapshot of a standby may miss such rows. An MVCC snapshot would make it a
- * read that SERIALIZABLE keeps track of, and find conflicts between commands
- * that have none.
- */
+/* Returns whether the list says that the table's file is newer, too. */
 static bool
 was_converted(Oid table, Snapshot snapshot)
 {
 	Relation	converted = open_converted(AccessShareLock);
-	ScanKeyData key;
 	SysScanDesc scan;
 	HeapTuple	tuple;
 	bool		result = false;
 
 	if (converted == NULL)
 		return false;
-	result = snapshot->takenDuringRecovery && was_changed(RelationGetRelid(converted), snapshot);
-	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(table));
-	scan = systable_beginscan(converted, InvalidOid, false, SnapshotAny, 1, &key);
+	scan = scan_converted(converted, table);
 	while (!result && HeapTupleIsValid(tuple = systable_getnext(scan)))
-	{
-		TransactionId xmin = HeapTupleHeaderGetXmin(tuple->t_data);
-
-		result = is_newer(xmin, snapshot) && TransactionIdDidCommit(xmin);
-	}
+		result = is_newer(HeapTupleHeaderGetXmin(tuple->t_data), snapshot);
 	systable_endscan(scan);
 	table_close(converted, AccessShareLock);
 	return result;
