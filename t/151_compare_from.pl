@@ -86,8 +86,8 @@ is($status, 0, 'a table is measured') or diag $err;
 my $own = decode_json(slurp_file("$folder/compare.json"))->{workloads}{own};
 my %row = map { $_->{key} => $_ } @{ $own->{table} };
 cmp_ok($row{table_times}{values}{heap}, '>=', 5, "heap's table grows");
-# a few rows become longer
-cmp_ok($row{table_times}{values}{zheap}, '<', 3, "zheap's table grows less, although rows move");
+# a few rows become longer; how soon the space of moved ones is free depends on the machine
+cmp_ok($row{table_times}{values}{zheap}, '<', $row{table_times}{values}{heap} * 2 / 3, "zheap's table grows less, although rows move");
 is($row{snapshot_kept}{heap} . $row{snapshot_kept}{zheap}, 'yesyes', 'the old snapshot reads the same rows');
 my $notes = join("\n", @{ $own->{notes} });
 like($notes, qr/^Left out: foreign keys \(1\)\.$/m, 'foreign keys are left out, said');
