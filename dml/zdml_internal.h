@@ -420,7 +420,8 @@ typedef struct ZRowState
 								 * newest version */
 	bool		own_share;		/* our transaction holds a FOR SHARE lock or a
 								 * stronger one */
-	bool		own_exclusive;	/* our transaction holds a FOR UPDATE lock */
+	bool		own_exclusive;	/* our transaction holds a FOR UPDATE lock, or
+								 * has changed the row's key */
 	bool		rolled_back;	/* examining has rolled changes back, so the
 								 * row must be looked at again */
 	bool		key_share_beside;	/* the newest version is another

@@ -360,6 +360,22 @@ is_held_by_author(const ZAuthor *author, LockTupleMode mode)
 }
 
 /*
+ * Returns whether our transaction has written the row's newest version with a
+ * change that excludes KEY SHARE locks.
+ */
+static bool
+is_key_changed_by_us(const ZRowWish *wish, ZHeader header)
+{
+	ZAuthor		author;
+
+	if (likely((header & ZH_KEY_CHANGE) == 0) || !ZH_LIVE(header) ||
+		!zslots_may_be_ours(BufferGetPage(wish->buf), header))
+		return false;
+	name_author(wish->rel, wish->buf, ItemPointerGetOffsetNumber(wish->tid), &author);
+	return author.status == ZXID_OWN;
+}
+
+/*
  * zrow_is_held: See zdml_internal.h. Most rows have no hint of a lock, and of
  * most that have one our lock is remembered.
  */
@@ -803,6 +819,8 @@ examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 	}
 	if (result != TM_Ok)
 		fill_failure(tmfd, wish->tid, state);
+	else
+		state->own_exclusive |= is_key_changed_by_us(wish, state->header);
 	if (replaced_by != InvalidCommandId)
 		tmfd->cmax = replaced_by;
 	return result;

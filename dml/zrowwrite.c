@@ -16,9 +16,9 @@
 
 /*
  * Returns whether the change excludes KEY SHARE lockers: if it changes the key,
- * or if our transaction has excluded them by a lock. Transactions that met that
- * lock expect a new key, and must look at the row anew when our transaction has
- * ended, as on heap.
+ * or if our transaction has excluded them by a lock or an earlier change.
+ * Transactions that met that expect a new key, and must look at the row anew
+ * when our transaction has ended, as on heap.
  */
 static inline bool
 excludes_key_share(const RowChange *u)
