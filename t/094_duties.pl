@@ -189,6 +189,39 @@ for my $am (@ams)
 	like($err, $am eq 'heap' ? qr/XX002.*points past end/ : qr/XX002: block \d+ of index.*points to nonexistent item 3 in block 0 of relation/, "$am: an entry past the end of the page");
 }
 
-sound($node, '', map { "${_}_zheap" } qw(rows wide parent child));
+# 10. SnapshotSelf: what is committed or the session's own. Others insert, update and
+# delete the rows 8, 2 and 3, and have rolled back or committed the same for 9, 4, 5 and 7.
+my $aborter = $node->background_psql('postgres', on_error_stop => 1);
+$writer = $node->background_psql('postgres', on_error_stop => 1);
+$aborter->query_safe('SET zundo.eager_rollback_pages = 0; BEGIN');
+$writer->query_safe('BEGIN');
+for my $am (@ams)
+{
+	$node->safe_psql('postgres', "CREATE TABLE self_$am (id int, note text) USING $am;
+		INSERT INTO self_$am SELECT i, 'note' FROM generate_series(1, 7) i; DELETE FROM self_$am WHERE id = 7");
+	$writer->query_safe("INSERT INTO self_$am VALUES (8, 'new')");
+	$aborter->query_safe("INSERT INTO self_$am VALUES (9, 'new'); UPDATE self_$am SET note = 'a' WHERE id = 4; DELETE FROM self_$am WHERE id = 5");
+	$writer->query_safe("UPDATE self_$am SET note = 'w' WHERE id = 2; DELETE FROM self_$am WHERE id = 3");
+}
+$aborter->query_safe('ROLLBACK');
+my $self = q{BEGIN; DELETE FROM self_AM WHERE id = 1;
+	SELECT n, zundo_test_table_fetch('self_AM', format('(0,%s)', n)::tid) FROM generate_series(1, 9) n WHERE n <> 2 OR };
+my $seen = both("$self true", 'SnapshotSelf beside changes of others');
+is(($seen =~ s/\n+\z//r), join("\n", '1|', (map { "$_|note" } 2 .. 6), '7|', '8|', '9|'), 'what it sees');
+$writer->query_safe('COMMIT');
+like(both("$self false", 'SnapshotSelf after a commit'), qr/^3\|\n.*^8\|new$/ms, 'what it sees then');
+$_->quit for $aborter, $writer;
+
+# 11. A row that another command than the locking one, or this itself, has inserted; a later
+# one has changed another row.
+for my $am (@ams)
+{
+	$node->safe_psql('postgres', "CREATE TABLE early_$am (id int, note text) USING $am; INSERT INTO early_$am VALUES (1, 'note')");
+}
+is(both(q{BEGIN; INSERT INTO early_AM VALUES (2, 'own'); UPDATE early_AM SET note = 'own' WHERE id = 1;
+	SELECT zundo_test_table_lock('early_AM', '(0,2)', 3, 1, 2, earlier) FROM (VALUES (2), (1), (0)) e (earlier)}, 'a lock for earlier commands'),
+	"1\n0\n0\n", 'TM_Invisible to the command that has inserted the row');
+
+sound($node, '', map { "${_}_zheap" } qw(rows wide parent child self early));
 no_crash($node);
 done_testing();

@@ -37,6 +37,7 @@ PG_FUNCTION_INFO_V1(zundo_test_swap_files);
 PG_FUNCTION_INFO_V1(zundo_test_table_insert);
 PG_FUNCTION_INFO_V1(zundo_test_table_delete);
 PG_FUNCTION_INFO_V1(zundo_test_table_lock);
+PG_FUNCTION_INFO_V1(zundo_test_table_fetch);
 PG_FUNCTION_INFO_V1(zundo_test_index_delete);
 
 /* Returns a row (id, 'note') for a table with columns (int, text). */
@@ -222,8 +223,8 @@ zundo_test_table_delete(PG_FUNCTION_ARGS)
 }
 
 /*
- * zundo_test_table_lock(table, tid, mode, policy, flags): locks a row, and
- * returns the TM_Result.
+ * zundo_test_table_lock(table, tid, mode, policy, flags, earlier): locks a row
+ * for the command whose number is less by `earlier`, and returns the TM_Result.
  */
 Datum
 zundo_test_table_lock(PG_FUNCTION_ARGS)
@@ -234,11 +235,36 @@ zundo_test_table_lock(PG_FUNCTION_ARGS)
 	TM_Result	result;
 
 	result = table_tuple_lock(rel, (ItemPointer) PG_GETARG_POINTER(1), GetActiveSnapshot(), slot,
-							  GetCurrentCommandId(false), PG_GETARG_INT32(2), PG_GETARG_INT32(3),
-							  PG_GETARG_INT32(4), &tmfd);
+							  GetCurrentCommandId(false) - PG_GETARG_INT32(5), PG_GETARG_INT32(2),
+							  PG_GETARG_INT32(3), PG_GETARG_INT32(4), &tmfd);
 	ExecDropSingleTupleTableSlot(slot);
 	table_close(rel, RowShareLock);
 	PG_RETURN_INT32(result);
+}
+
+/*
+ * zundo_test_table_fetch(table, tid): returns the second column of the row
+ * that SnapshotSelf sees at tid, or null if it sees none.
+ */
+Datum
+zundo_test_table_fetch(PG_FUNCTION_ARGS)
+{
+	Relation	rel = table_open(PG_GETARG_OID(0), AccessShareLock);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	bool		isnull = true;
+	text	   *note = NULL;
+
+	if (table_tuple_fetch_row_version(rel, (ItemPointer) PG_GETARG_POINTER(1), SnapshotSelf, slot))
+	{
+		Datum		value = slot_getattr(slot, 2, &isnull);
+
+		note = isnull ? NULL : DatumGetTextPCopy(value);
+	}
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(rel, AccessShareLock);
+	if (isnull)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(note);
 }
 
 /*

@@ -18,6 +18,9 @@ AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 CREATE FUNCTION zundo_test_undo_resolved(seed int, rounds int) RETURNS bigint
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 
+CREATE FUNCTION zundo_test_own(seed int, rounds int) RETURNS bigint
+AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+
 -- Gives damaged WAL and undo records to their decoders (fuzz.c).
 
 CREATE FUNCTION zundo_test_fuzz(target text, since pg_lsn, seed int, seconds float8) RETURNS text
@@ -59,7 +62,11 @@ AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 CREATE FUNCTION zundo_test_hold_extension(regclass) RETURNS void
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 
-CREATE FUNCTION zundo_test_table_lock(regclass, tid, mode int, policy int, flags int) RETURNS int
+CREATE FUNCTION zundo_test_table_lock(regclass, tid, mode int, policy int, flags int, earlier int DEFAULT 0)
+RETURNS int
+AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+
+CREATE FUNCTION zundo_test_table_fetch(regclass, tid) RETURNS text
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 
 CREATE FUNCTION zundo_test_index_delete(regclass, index regclass, tid) RETURNS boolean

@@ -3,7 +3,7 @@
  *
  * zundo_test.so has its own copies of the sources that the unit tests test
  * (see Makefile) and shares no symbol with zundo.so. The unit tests are SQL
- * functions in page_unit.c, tuple_unit.c and undo_unit.c.
+ * functions in page_unit.c, tuple_unit.c, undo_unit.c and own_unit.c.
  */
 #include "unit.h"
 
