@@ -143,6 +143,13 @@ like($err, qr/doubled is a generated column/, 'a generated column');
 }
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_activity WHERE usename = 'reader'}), 'no session is left');
 is(sql($state), $before, 'nothing is left on the server, and nothing was written');
+
+# a type of an extension that the private server does not have
+sql(q{ALTER EXTENSION plpgsql ADD TYPE shop.pair; UPDATE pg_extension SET extname = 'lacking' WHERE extname = 'plpgsql'});
+($status, $out, $err) = compare('--table', 'shop.odd', '--columns', 'x');
+is($status, 2, 'an extension is missing: status 2');
+like($err, qr/the private server does not have the extension lacking: x has the type pair/, 'an extension is missing: named');
+
 my $log = slurp_file($node->logfile);
 unlike($log, qr/statement: (INSERT|UPDATE|DELETE|CREATE|ALTER|DROP)[^\n]*zundo/, 'only queries');
 done_testing();
