@@ -76,7 +76,7 @@ install_packages()
 # packages_done: prints how far install_packages is.
 packages_done()
 {
-	awk '/^Get:/ { got++ } /newly installed/ { all = $3 } /^Unpacking / { unpacked++ } /^Setting up / { set++ }
+	awk '/^Get:/ { got++ } /newly installed/ { all = $1 + $3; got = 0 } /^Unpacking / { unpacked++ } /^Setting up / { set++ }
 		END {
 			if (unpacked) printf "%d of %d are unpacked, %d set up\n", unpacked, all, set
 			else if (all) printf "%d of %d are downloaded, then they are unpacked\n", got, all

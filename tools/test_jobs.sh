@@ -30,8 +30,8 @@ jobs=()
 job() { jobs+=("$1|$2|$3|$4|${5:-}"); }
 
 # The seconds that a job of each part usually takes, until one has been run here.
-declare -A usual=([build]=60 [unit]=10 [fuzz]=30 [sql]=90 [isolation]=150 [installcheck]=25 [tap]=12 [random]=40
-	[core]=240 [decoding]=20 [cost]=180)
+declare -A usual=([build]=40 [unit]=5 [fuzz]=30 [sql]=90 [isolation]=240 [installcheck]=20 [tap]=10 [random]=15
+	[core]=240 [decoding]=20 [cost]=220)
 
 # The same for single jobs that have been run here: "PART NAME", as last measured.
 declare -A last_seconds=()
