@@ -180,9 +180,9 @@ plan_core()
 			one:*:moved) [ $moved = yes ] || continue ;;
 			one:*:zbtree*) [ $zbtree = yes ] || continue ;;
 			one:*) [ $moved$zbtree = nono ] || continue ;;
-			all:17:regression | all:18:regression | all:18:isolation) ;;
-			all:*) continue ;;
-			long:17:regression | long:18:regression | long:18:isolation) continue ;;
+			all:18:regression | all:18:isolation) ;;
+			all:17:regression) [ $coverage = yes ] || continue ;;
+			all:* | long:18:regression | long:18:isolation) continue ;;
 		esac
 		job "$assertions" core $heavy part_core $suite
 	done

@@ -91,8 +91,9 @@ check_valgrind()
 for_both() { grep -qE '^(#|--) on: heap zheap$' "$1"; }
 
 # regress_both FOLDER ENDING OUTPUT LABEL DRIVER OPTION... -- TEST...: runs the tests
-# with regress on zheap, and those for both access methods on heap as well; not under
-# valgrind, where each connection takes seconds and heap's code is not what is tested.
+# with regress on zheap, and those for both access methods on heap as well. Heap is left
+# out under valgrind, where each connection takes seconds, and by --all on a server with
+# assertions whose twin without them has run the same.
 regress_both()
 {
 	local folder=$1 ending=$2 output=$3 label=$4 arguments=() on_heap=() test
@@ -102,7 +103,7 @@ regress_both()
 	for test; do ! for_both "$folder/$test$ending" || on_heap+=("$test"); done
 	on_am() { ! for_both "$folder/$1$ending" || echo " on zheap"; }
 	regress "$output/zheap" "$label" zheap "${arguments[@]}" -- "$@"
-	! under_valgrind || return 0
+	case $tier:$pg in *v | all:*a) return 0 ;; esac
 	on_am() { echo " on heap"; }
 	regress "$output/heap" "$label" heap "${arguments[@]}" -- "${on_heap[@]}"
 }
@@ -414,9 +415,8 @@ random_runs()
 	local f length=1 minutes rounds programs new seed=${ZUNDO_RANDOM_SEED:-20261121}
 	case $tier:${1%[asvc]} in
 		one:* | all:17) ;;
-		default:*) length=0.2 ;;
-		all:16) length=0.1 ;;
-		all:*) length=0.3 ;;
+		default:* | all:15 | all:18) length=0.2 ;;
+		all:*) length=0.1 ;;
 		long:17) length=5 ;;
 		long:*) length=2 ;;
 	esac
