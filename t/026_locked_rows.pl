@@ -174,7 +174,8 @@ same('index entries added');
 sql(q{CREATE TABLE own (id int, v int) USING zheap;
 	CREATE FUNCTION as_it_is() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
 	CREATE TRIGGER b BEFORE UPDATE ON own FOR EACH ROW EXECUTE FUNCTION as_it_is();});
-for my $command ('UPDATE own SET v = 1', 'UPDATE own SET v = 2', 'SELECT count(*) FROM (SELECT 1 FROM own FOR NO KEY UPDATE) l')
+for my $command ('UPDATE own SET v = 1', 'UPDATE own SET v = 2', 'SELECT count(*) FROM (SELECT 1 FROM own FOR NO KEY UPDATE) l',
+	'SELECT count(*) FROM (SELECT 1 FROM own WHERE v = 0 FOR UPDATE) l')
 {
 	my $s = session($node);
 	ask($s, 'BEGIN', 'INSERT INTO own SELECT g, 0 FROM generate_series(1, 300) g', 'UPDATE own SET v = 1 WHERE id % 100 = 0', $command);
