@@ -217,8 +217,9 @@ discard_twice(void)
 /*
  * Reports on all damaged logs, and gives those up that no table needs. Even
  * with dry_run it makes discard passes: only they find out what cannot be
- * read, and whether its transactions have ended. Raises an error if it cannot;
- * the passes at the end may be left to others.
+ * read, and whether its transactions have ended. If it cannot, that is a step,
+ * for an error would lose the steps that have been done; the passes at the end
+ * may be left to others.
  */
 static void
 repair_logs(bool dry_run, FunctionCallInfo fcinfo)
@@ -228,10 +229,11 @@ repair_logs(bool dry_run, FunctionCallInfo fcinfo)
 
 	Assert(!RecoveryInProgress());
 	if (!discard_twice())
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("cannot look for damage while another process discards undo"),
-				 errhint("Call zundo.repair_undo() again.")));
+	{
+		put_step(fcinfo, InvalidBlockNumber, "undo log: not searched for damage, since another "
+				 "process discards undo; call zundo.repair_undo() again");
+		return;
+	}
 	damages = zu_damages(&n);
 	for (int i = 0; i < n; i++)
 		repair_log(&damages[i], dry_run, fcinfo);
