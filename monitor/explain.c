@@ -55,10 +55,12 @@ static const struct
 #define NSHOWN			lengthof(shown)
 
 /*
- * A flag of the executor, not one of the server's: the workers of the query
- * count. The server passes the flags on to them.
+ * Flags of the executor which the server passes on to workers, none of its own:
+ * the workers of the query count, and the number of the query in its process.
  */
 #define WORKERS_COUNT	0x40000000
+#define QUERY_SHIFT		8
+#define QUERY_MASK		0xFFFF
 
 /* A plan node that is counted. */
 typedef struct NodeCounts
@@ -79,16 +81,25 @@ typedef struct Counted
 	NodeCounts	nodes[FLEXIBLE_ARRAY_MEMBER];	/* by plan_node_id */
 } Counted;
 
-/* A plan node as its workers have counted it. The nodes are in their order. */
+/* A plan node as its workers have counted it. */
 typedef struct WorkerCounts
 {
 	pg_atomic_uint64 n[NSHOWN];
 } WorkerCounts;
 
+/* What the workers of a query have counted, in dynamic shared memory. */
+typedef struct QueryCounts
+{
+	dsm_handle	older;			/* of a query in which this one is nested */
+	uint32		number;			/* of the query */
+	WorkerCounts nodes[FLEXIBLE_ARRAY_MEMBER];	/* in the order of its nodes */
+} QueryCounts;
+
 static struct
 {
 	Counted    *newest;
 	dsm_handle *handle;			/* ours in shared memory, NULL: not needed yet */
+	uint32		queries;		/* with workers that count, until now */
 	explain_per_node_hook_type per_node;	/* previous hooks */
 	explain_validate_options_hook_type validate;
 }			my;
@@ -111,7 +122,7 @@ find(const PlanState *state)
 static Size
 workers_size(const Counted *query)
 {
-	return query->nnodes * sizeof(WorkerCounts);
+	return offsetof(QueryCounts, nodes) + query->nnodes * sizeof(WorkerCounts);
 }
 
 static void
@@ -121,8 +132,8 @@ clear_handles(void *handles)
 }
 
 /*
- * Returns where the handle is by which the workers of a process find the counts
- * that they add to. It is that of one query at a time.
+ * Returns where the handle is of the QueryCounts of a process's innermost query
+ * that has any. Its workers find those of the others by 'older'.
  */
 static dsm_handle *
 handle_of(ProcNumber leader)
@@ -134,43 +145,87 @@ handle_of(ProcNumber leader)
 	return &handles[leader];
 }
 
-/*
- * Has the workers that the query is about to start count, unless those of
- * another query, in which it is nested, do.
- */
+static inline QueryCounts *
+counts_in(dsm_segment *workers)
+{
+	return dsm_segment_address(workers);
+}
+
+/* Has the workers that the query is about to start count. */
 static void
 have_workers_count(Counted *query)
 {
-	WorkerCounts *counts;
+	QueryCounts *counts;
 
 	if (query->workers != NULL || !IsInParallelMode())
 		return;
 	if (my.handle == NULL)
+	{
 		my.handle = handle_of(MyProcNumber);
-	if (*my.handle != DSM_HANDLE_INVALID)
-		return;
+		*my.handle = DSM_HANDLE_INVALID;
+	}
 	query->workers = dsm_create(workers_size(query), DSM_CREATE_NULL_IF_MAXSEGMENTS);
 	if (query->workers == NULL)
 		return;
 	dsm_pin_mapping(query->workers);
-	counts = dsm_segment_address(query->workers);
+	counts = counts_in(query->workers);
+	counts->older = *my.handle;
+	counts->number = ++my.queries & QUERY_MASK;
 	for (int node = 0; node < query->nnodes; node++)
 		for (int i = 0; i < NSHOWN; i++)
-			pg_atomic_init_u64(&counts[node].n[i], 0);
+			pg_atomic_init_u64(&counts->nodes[node].n[i], 0);
+	pg_write_barrier();
 	*my.handle = dsm_segment_handle(query->workers);
-	query->estate->es_top_eflags |= WORKERS_COUNT;
+	query->estate->es_top_eflags |= WORKERS_COUNT | (int) (counts->number << QUERY_SHIFT);
 }
 
-/* Returns, in a worker, the counts that it adds to, NULL if they are gone. */
-static dsm_segment *
-attach_counts(void)
+/*
+ * Takes the counts of the leader's query, which has ended, from those that
+ * workers can find. It is the innermost one, but for errors.
+ */
+static void
+unlink_counts(const Counted *query)
 {
-	dsm_handle	handle = *handle_of(ParallelLeaderProcNumber);
-	dsm_segment *workers = handle != DSM_HANDLE_INVALID ? dsm_attach(handle) : NULL;
+	dsm_handle *link = my.handle;
 
-	if (workers != NULL)
-		dsm_pin_mapping(workers);
-	return workers;
+	for (Counted *q = my.newest; q != NULL; q = q->older)
+		if (q->workers != NULL &&
+			counts_in(q->workers)->older == dsm_segment_handle(query->workers))
+			link = &counts_in(q->workers)->older;
+	*link = counts_in(query->workers)->older;
+}
+
+/*
+ * Returns, in a worker, the counts of the query of this number, NULL if they
+ * are gone. Begins again if the innermost query ends meanwhile.
+ */
+static dsm_segment *
+attach_counts(uint32 number)
+{
+	volatile dsm_handle *first = handle_of(ParallelLeaderProcNumber);
+	dsm_handle	begin = *first;
+	dsm_handle	handle = begin;
+
+	while (handle != DSM_HANDLE_INVALID)
+	{
+		dsm_segment *workers = dsm_attach(handle);
+
+		if (workers == NULL)
+		{
+			if (begin == *first)
+				return NULL;
+			handle = begin = *first;
+			continue;
+		}
+		if (counts_in(workers)->number == number)
+		{
+			dsm_pin_mapping(workers);
+			return workers;
+		}
+		handle = counts_in(workers)->older;
+		dsm_detach(workers);
+	}
+	return NULL;
 }
 
 /*
@@ -180,13 +235,13 @@ attach_counts(void)
 static void
 add_to_workers(const Counted *query)
 {
-	WorkerCounts *counts = dsm_segment_address(query->workers);
+	QueryCounts *counts = counts_in(query->workers);
 
 	if (workers_size(query) > dsm_segment_map_length(query->workers))
 		return;
 	for (int node = 0; node < query->nnodes; node++)
 		for (int i = 0; i < NSHOWN; i++)
-			pg_atomic_fetch_add_u64(&counts[node].n[i], (int64) query->nodes[node].n[i]);
+			pg_atomic_fetch_add_u64(&counts->nodes[node].n[i], (int64) query->nodes[node].n[i]);
 }
 
 /* Returns what a node and, in the leader, its workers have counted. */
@@ -194,13 +249,9 @@ static uint64
 count_of(const Counted *query, int node, int i)
 {
 	uint64		n = query->nodes[node].n[i];
-	WorkerCounts *counts;
 
 	if (query->workers != NULL)
-	{
-		counts = dsm_segment_address(query->workers);
-		n += pg_atomic_read_u64(&counts[node].n[i]);
-	}
+		n += pg_atomic_read_u64(&counts_in(query->workers)->nodes[node].n[i]);
 	return n;
 }
 
@@ -270,7 +321,7 @@ forget(void *arg)
 	if (IsParallelWorker())
 		add_to_workers(query);
 	else
-		*my.handle = DSM_HANDLE_INVALID;
+		unlink_counts(query);
 	dsm_detach(query->workers);
 }
 
@@ -284,7 +335,8 @@ zexplain_count(const QueryDesc *query_desc)
 {
 	EState	   *estate = query_desc->estate;
 	bool		in_worker = (estate->es_top_eflags & WORKERS_COUNT) != 0;
-	dsm_segment *workers = in_worker ? attach_counts() : NULL;
+	dsm_segment *workers = in_worker ?
+	attach_counts(((uint32) estate->es_top_eflags >> QUERY_SHIFT) & QUERY_MASK) : NULL;
 	Counted    *query;
 	int			max = 0;
 

@@ -95,5 +95,18 @@ $from = -s $node->logfile;
 sql(map { "$_;" } @auto, 'SET zundo.explain_undo = on', 'SET auto_explain.log_analyze = off', 'UPDATE often SET n = 0 WHERE id = 1');
 unlike(slurp_file($node->logfile, $from), qr/Undo:/, 'but not without log_analyze');
 
+# a parallel query that another one calls in its leader
+sql(q{CREATE FUNCTION scan_all() RETURNS int LANGUAGE plpgsql PARALLEL RESTRICTED AS
+		$$ BEGIN PERFORM count(*) FROM z WHERE n >= 0; RETURN 1; END $$});
+ask($reader, @auto, 'SET zundo.explain_undo = on', 'SET max_parallel_workers_per_gather = 2', 'SET parallel_leader_participation = off',
+	'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT count(*) FROM z');
+sql('UPDATE z SET n = 3 WHERE id % 10 = 0');
+$from = -s $node->logfile;
+is(ask($reader, 'SELECT sum(scan_all()) FROM z WHERE n = 1 AND id <= 40'), '4', 'nested parallel queries');
+my $log = slurp_file($node->logfile, $from);
+is(scalar(() = $log =~ /Query Text: [^\n]*count\(\*\) FROM z.*?Undo: records=\d+ pages=\d+ rebuilt=200\b/sg), 4, 'the inner ones count all their rows');
+like($log, qr/Query Text: SELECT sum\(.*Parallel Seq Scan on z .*\n\s+Undo: records=\d+ pages=\d+ rebuilt=200\b/s, 'and so does the one around them');
+ask($reader, 'ROLLBACK');
+
 $reader->quit;
 done_testing();
