@@ -90,6 +90,8 @@ zlockers_next(ZLockScan *scan, ZLockEntry *entry, ZXidStatus *status)
 
 typedef struct Holders
 {
+	bool	   *locked;			/* only note which rows are locked; NULL: list
+								 * the holders */
 	ZHolder    *list;
 	int			n;
 	int			capacity;
@@ -121,29 +123,69 @@ copy_headers(Holders *holders, Page page)
 	}
 }
 
+/* Compares two holders by row, transaction and kind: for qsort. */
+static int
+compare_holders(const void *a, const void *b)
+{
+	const ZHolder *x = a;
+	const ZHolder *y = b;
+
+	if (x->off != y->off)
+		return x->off < y->off ? -1 : 1;
+	if (x->xid != y->xid)
+		return x->xid < y->xid ? -1 : 1;
+	return (int) x->change - (int) y->change;
+}
+
 /*
- * Adds a holder. Several locks, or several changes, of one row by one
+ * Sorts the list. Several locks, or several changes, of one row by one
  * (sub)transaction count as the strongest of them.
  */
+static void
+merge_holders(Holders *holders)
+{
+	int			n = 0;
+
+	if (holders->n == 0)
+		return;
+	qsort(holders->list, holders->n, sizeof(ZHolder), compare_holders);
+	for (int i = 1; i < holders->n; i++)
+	{
+		ZHolder    *last = &holders->list[n];
+		const ZHolder *h = &holders->list[i];
+
+		if (compare_holders(last, h) == 0)
+			last->mode = Max(last->mode, h->mode);
+		else
+			holders->list[++n] = *h;
+	}
+	holders->n = n + 1;
+}
+
+static void
+grow(Holders *holders)
+{
+	holders->capacity = Max(2 * holders->capacity, 16);
+	holders->list = holders->list == NULL ? palloc(holders->capacity * sizeof(ZHolder)) :
+		repalloc(holders->list, holders->capacity * sizeof(ZHolder));
+}
+
+/* Adds a holder. */
 static void
 add_holder(Holders *holders, OffsetNumber off, ZXid xid, LockTupleMode mode, bool change)
 {
 	Assert(mode <= LockTupleExclusive && holders->n <= holders->capacity);
-	for (int i = 0; i < holders->n; i++)
+	if (holders->locked != NULL)
 	{
-		ZHolder    *h = &holders->list[i];
-
-		if (h->off == off && h->xid == xid && h->change == change)
-		{
-			h->mode = Max(h->mode, mode);
-			return;
-		}
+		if (!change && off <= ZHEAP_MAX_OFFSET)
+			holders->locked[off] = true;
+		return;
 	}
 	if (holders->n == holders->capacity)
 	{
-		holders->capacity = Max(2 * holders->capacity, 16);
-		holders->list = holders->list == NULL ? palloc(holders->capacity * sizeof(ZHolder)) :
-			repalloc(holders->list, holders->capacity * sizeof(ZHolder));
+		merge_holders(holders);
+		if (holders->n >= holders->capacity / 2)
+			grow(holders);
 	}
 	holders->list[holders->n].off = off;
 	holders->list[holders->n].xid = xid;
@@ -277,7 +319,7 @@ void
 zlockers_locked_items(Relation rel, BlockNumber block, Page page, bool *locked)
 {
 	ZSlotView  *slots = palloc(sizeof(ZSlotView));
-	Holders		holders = {0};
+	Holders		holders = {.locked = locked};
 
 	memset(locked, 0, (ZHEAP_MAX_OFFSET + 1) * sizeof(bool));
 	zslots_copy_raw(rel, block, page, slots);
@@ -288,11 +330,6 @@ zlockers_locked_items(Relation rel, BlockNumber block, Page page, bool *locked)
 		holders_of_slot(&holders, s, &slots->s[s], slots->oldest, rel->rd_locator.relNumber,
 						block);
 	}
-	for (int i = 0; i < holders.n; i++)
-		if (!holders.list[i].change && holders.list[i].off <= ZHEAP_MAX_OFFSET)
-			locked[holders.list[i].off] = true;
-	if (holders.list != NULL)
-		pfree(holders.list);
 	pfree(slots);
 }
 
@@ -347,6 +384,7 @@ zlockers_holders(Relation rel, BlockNumber block, int *n)
 	UnlockReleaseBuffer(buf);
 	for (int s = 1; s <= slots->n; s++)
 		holders_of_slot(&holders, s, &slots->s[s], slots->oldest, rel->rd_locator.relNumber, block);
+	merge_holders(&holders);
 	for (int i = 0; i < holders.n; i++)
 		if (holders.list[i].off <= ZHEAP_MAX_OFFSET && present[holders.list[i].off])
 			holders.list[kept++] = holders.list[i];
