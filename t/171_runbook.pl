@@ -1,6 +1,5 @@
 # The runbook of docs/operations.md: each symptom is produced, and the step that the runbook
-# names ends it. t/004_out_of_disk has the full disk, t/063_repair and those beside it have
-# damaged pages.
+# names ends it. t/063_repair and those beside it have damaged pages.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -99,6 +98,16 @@ ended($report, '72000');
 # 'The undo file does not shrink'
 cmp_ok($large, '>', 5000000, 'the undo file is large');
 ok($node->poll_query_until('postgres', "SELECT zundo.discard() IS NOT NULL AND zundo.purge() IS NOT NULL AND ($size) < $large"), 'its tail is given back');
+
+# 'The disk is full': the undo file cannot grow
+sql('CREATE TABLE old (id int) USING zheap; INSERT INTO old SELECT generate_series(1, 1000)');
+$report = report();
+set(q{zundo.fault = 'undo-extend:disk'});
+like(($node->psql('postgres', "\\set VERBOSITY verbose\nCALL fill(30)"))[2], qr/ERROR:  53100/, 'what needs more undo gets 53100');
+is(sql('SELECT count(*) FROM z; TRUNCATE old; DROP TABLE old'), '5000', 'a query, TRUNCATE and DROP work');
+ended($report, 'disk full');
+sql('CALL fill(1)');
+set(q{zundo.fault = ''});
 
 # 'A rollback stalls'
 my ($writer, $locker) = (session($node), session($node));
