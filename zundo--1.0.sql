@@ -112,9 +112,9 @@ COMMENT ON FUNCTION zundo.stat_get_kept(pg_catalog.xid) IS
 CREATE FUNCTION zundo.stat_get_database(
         OUT datid pg_catalog.oid, OUT stats_reset pg_catalog.timestamptz, OUT undo_peak bigint,
         OUT undo_written bigint, OUT pages_rolled_back bigint, OUT updated_in_place bigint, OUT moved bigint,
-        OUT records_read bigint, OUT versions_rebuilt bigint, OUT images_made bigint, OUT images_used bigint,
-        OUT keys_purged bigint, OUT undo_discarded bigint, OUT waits bigint, OUT refusals bigint,
-        OUT cancellations bigint, OUT worker_cycles bigint, OUT worker_time bigint, OUT unclear_answered bigint,
+        OUT moved_for_space bigint, OUT records_read bigint, OUT versions_rebuilt bigint, OUT images_made bigint,
+        OUT images_used bigint, OUT pages_marked bigint, OUT keys_purged bigint, OUT undo_discarded bigint,
+        OUT rollbacks bigint, OUT waits bigint, OUT refusals bigint, OUT cancellations bigint, OUT worker_cycles bigint, OUT worker_time bigint, OUT unclear_answered bigint,
         OUT unclear_refused bigint, OUT tables_evicted bigint)
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'zundo_stat_database' LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
@@ -123,12 +123,13 @@ COMMENT ON FUNCTION zundo.stat_get_database() IS
 
 CREATE FUNCTION zundo.stat_get_tables(
         OUT relid pg_catalog.oid, OUT undo_written bigint, OUT pages_rolled_back bigint, OUT updated_in_place bigint,
-        OUT moved bigint, OUT records_read bigint, OUT versions_rebuilt bigint, OUT images_made bigint,
-        OUT images_used bigint, OUT keys_purged bigint, OUT idx_records_read bigint, OUT idx_versions_rebuilt bigint)
+        OUT moved bigint, OUT moved_for_space bigint, OUT records_read bigint, OUT versions_rebuilt bigint,
+        OUT images_made bigint, OUT images_used bigint, OUT pages_marked bigint, OUT keys_purged bigint,
+        OUT idx_records_read bigint, OUT idx_versions_rebuilt bigint)
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'zundo_stat_tables' LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION zundo.stat_get_tables() IS
-    'counters of this database''s tables, for view zundo.stat_tables';
+    'counters of this database''s tables and indexes, for views zundo.stat_tables and zundo.stat_indexes';
 
 CREATE FUNCTION zundo.stat_get_history(
         OUT sampled_at pg_catalog.timestamptz, OUT undo_kept bigint, OUT undo_written bigint,
@@ -150,7 +151,7 @@ COMMENT ON FUNCTION zundo.last_statement() IS
 CREATE FUNCTION zundo.stat_reset() RETURNS pg_catalog.void
     AS 'MODULE_PATHNAME', 'zundo_stat_reset' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zundo.stat_reset() IS
-    'sets the counters of this database in zundo.stat_database and zundo.stat_tables to 0';
+    'sets the counters of this database in zundo.stat_database, zundo.stat_tables and zundo.stat_indexes to 0';
 
 CREATE FUNCTION zundo.page_items(rel pg_catalog.regclass, block bigint,
         OUT lp int, OUT lp_state pg_catalog.text, OUT lp_off int, OUT room int, OUT len int, OUT natts int,
@@ -290,9 +291,9 @@ COMMENT ON COLUMN zundo.stat_rollback.waits_for IS 'table whose lock the rollbac
 COMMENT ON COLUMN zundo.stat_rollback.blocked_by IS 'processes that hold or await ACCESS EXCLUSIVE on it; 0 is a prepared transaction';
 
 CREATE VIEW zundo.stat_database AS
-    SELECT s.datid, d.datname, s.undo_peak, s.undo_written, s.undo_discarded, s.pages_rolled_back,
-           s.waits, s.refusals, s.cancellations, s.updated_in_place, s.moved, s.records_read, s.versions_rebuilt,
-           s.images_made, s.images_used, s.keys_purged, s.worker_cycles,
+    SELECT s.datid, d.datname, s.undo_peak, s.undo_written, s.undo_discarded, s.rollbacks, s.pages_rolled_back,
+           s.waits, s.refusals, s.cancellations, s.updated_in_place, s.moved, s.moved_for_space, s.records_read,
+           s.versions_rebuilt, s.images_made, s.images_used, s.pages_marked, s.keys_purged, s.worker_cycles,
            s.worker_time OPERATOR(pg_catalog./) 1000.0::double precision AS worker_time,
            s.unclear_answered, s.unclear_refused, s.tables_evicted, s.stats_reset
     FROM zundo.stat_get_database() s
@@ -303,32 +304,36 @@ COMMENT ON COLUMN zundo.stat_database.datid IS 'OID of the database; null: those
 COMMENT ON COLUMN zundo.stat_database.datname IS 'name of the database';
 COMMENT ON COLUMN zundo.stat_database.undo_peak IS 'most bytes of undo that a discard pass has found';
 COMMENT ON COLUMN zundo.stat_database.undo_written IS 'bytes of undo that were written';
-COMMENT ON COLUMN zundo.stat_database.undo_discarded IS 'bytes by which discard passes made undo smaller; what is written during a pass is taken off';
+COMMENT ON COLUMN zundo.stat_database.undo_discarded IS 'bytes of undo that were discarded';
+COMMENT ON COLUMN zundo.stat_database.rollbacks IS 'transactions of which all that had aborted was undone, or a part, if they had savepoints';
 COMMENT ON COLUMN zundo.stat_database.pages_rolled_back IS 'pages of which changes of aborted transactions were undone';
 COMMENT ON COLUMN zundo.stat_database.waits IS 'waits for space below zundo.undo_limit; a statement may wait for each 512 kB';
 COMMENT ON COLUMN zundo.stat_database.refusals IS 'errors for lack of space (53400), also those that a function has caught';
 COMMENT ON COLUMN zundo.stat_database.cancellations IS 'statements and sessions that were ended because they kept undo (72000)';
 COMMENT ON COLUMN zundo.stat_database.updated_in_place IS 'rows that updates have changed in place';
 COMMENT ON COLUMN zundo.stat_database.moved IS 'rows that updates have moved';
+COMMENT ON COLUMN zundo.stat_database.moved_for_space IS 'those of them that no index made move, mostly as the page was full';
 COMMENT ON COLUMN zundo.stat_database.records_read IS 'undo records that readers of old versions and rollbacks have read';
 COMMENT ON COLUMN zundo.stat_database.versions_rebuilt IS 'old versions of rows that were rebuilt from these';
 COMMENT ON COLUMN zundo.stat_database.images_made IS 'images of pages that were saved in undo';
 COMMENT ON COLUMN zundo.stat_database.images_used IS 'images from which readers have begun';
+COMMENT ON COLUMN zundo.stat_database.pages_marked IS 'pages that readers have marked as visible to all in the visibility map, each with a WAL record of some 50 bytes';
 COMMENT ON COLUMN zundo.stat_database.keys_purged IS 'old keys of zbtree indexes that the worker has removed';
 COMMENT ON COLUMN zundo.stat_database.worker_cycles IS 'cycles of the undo worker';
 COMMENT ON COLUMN zundo.stat_database.worker_time IS 'time that they took, in milliseconds';
 COMMENT ON COLUMN zundo.stat_database.unclear_answered IS 'fetches of a row by its address that got the newest version because none could be determined';
 COMMENT ON COLUMN zundo.stat_database.unclear_refused IS 'such fetches that failed';
-COMMENT ON COLUMN zundo.stat_database.tables_evicted IS 'tables whose counters gave way to those of tables of this database, when zundo.max_stat_tables were counted';
+COMMENT ON COLUMN zundo.stat_database.tables_evicted IS 'tables and indexes whose counters gave way to those of tables of this database, when zundo.max_stat_tables were counted';
 COMMENT ON COLUMN zundo.stat_database.stats_reset IS 'since when all this is counted';
 
 CREATE VIEW zundo.stat_tables AS
     SELECT s.relid, n.nspname AS schemaname, c.relname, s.undo_written, s.pages_rolled_back, s.updated_in_place, s.moved,
-           s.records_read, s.idx_records_read, s.versions_rebuilt, s.idx_versions_rebuilt, s.images_made, s.images_used,
-           s.keys_purged
+           s.moved_for_space, s.records_read, s.idx_records_read, s.versions_rebuilt, s.idx_versions_rebuilt, s.images_made,
+           s.images_used, s.pages_marked, s.keys_purged
     FROM zundo.stat_get_tables() s
          JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) s.relid
-         JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace;
+         JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+    WHERE c.relkind OPERATOR(pg_catalog.<>) 'i'::pg_catalog."char";
 COMMENT ON VIEW zundo.stat_tables IS
     'what was counted of each zheap table of this database, as in zundo.stat_database';
 COMMENT ON COLUMN zundo.stat_tables.relid IS 'OID of the table';
@@ -338,13 +343,31 @@ COMMENT ON COLUMN zundo.stat_tables.undo_written IS 'bytes of undo that were wri
 COMMENT ON COLUMN zundo.stat_tables.pages_rolled_back IS 'pages of which changes of aborted transactions were undone';
 COMMENT ON COLUMN zundo.stat_tables.updated_in_place IS 'rows that updates have changed in place';
 COMMENT ON COLUMN zundo.stat_tables.moved IS 'rows that updates have moved';
+COMMENT ON COLUMN zundo.stat_tables.moved_for_space IS 'those of them that no index made move, mostly as the page was full';
 COMMENT ON COLUMN zundo.stat_tables.records_read IS 'undo records that readers of old versions and rollbacks have read';
 COMMENT ON COLUMN zundo.stat_tables.idx_records_read IS 'those of them that index scans have read';
 COMMENT ON COLUMN zundo.stat_tables.versions_rebuilt IS 'old versions of rows that were rebuilt from these';
 COMMENT ON COLUMN zundo.stat_tables.idx_versions_rebuilt IS 'those of them that index scans have rebuilt';
 COMMENT ON COLUMN zundo.stat_tables.images_made IS 'images of pages that were saved in undo';
 COMMENT ON COLUMN zundo.stat_tables.images_used IS 'images from which readers have begun';
+COMMENT ON COLUMN zundo.stat_tables.pages_marked IS 'pages that readers have marked as visible to all';
 COMMENT ON COLUMN zundo.stat_tables.keys_purged IS 'old keys of its zbtree indexes that the worker has removed';
+
+CREATE VIEW zundo.stat_indexes AS
+    SELECT x.indrelid AS relid, x.indexrelid, n.nspname AS schemaname, c.relname, i.relname AS indexrelname, s.moved
+    FROM zundo.stat_get_tables() s
+         JOIN pg_catalog.pg_index x ON x.indexrelid OPERATOR(pg_catalog.=) s.relid
+         JOIN pg_catalog.pg_class i ON i.oid OPERATOR(pg_catalog.=) x.indexrelid
+         JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) x.indrelid
+         JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace;
+COMMENT ON VIEW zundo.stat_indexes IS
+    'indexes of this database that have made rows of zheap tables move';
+COMMENT ON COLUMN zundo.stat_indexes.relid IS 'OID of the table';
+COMMENT ON COLUMN zundo.stat_indexes.indexrelid IS 'OID of the index';
+COMMENT ON COLUMN zundo.stat_indexes.schemaname IS 'schema of the table';
+COMMENT ON COLUMN zundo.stat_indexes.relname IS 'name of the table';
+COMMENT ON COLUMN zundo.stat_indexes.indexrelname IS 'name of the index';
+COMMENT ON COLUMN zundo.stat_indexes.moved IS 'rows that moved because an update had changed columns of this index; several may count for one row';
 
 CREATE VIEW zundo.undo_history AS
     SELECT h.sampled_at, h.undo_kept, h.undo_written, h.kind, h.pid,
@@ -424,17 +447,23 @@ CREATE VIEW zundo.stat_horizon AS
           AND l.locktype OPERATOR(pg_catalog.=) 'relation'
           AND l.mode OPERATOR(pg_catalog.=) 'AccessExclusiveLock'
           AND d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
-    ) i WHERE xid IS NOT NULL)
+    ) i WHERE xid IS NOT NULL),
+    most AS (SELECT o.holder, o.kept FROM h o ORDER BY o.kept DESC LIMIT 1)
     SELECT kind, name, pid, xid, pg_catalog.age(xid) AS age, since,
            relation::pg_catalog.regclass AS relation, mode,
            -- without what is kept by another holder, other than the rollback that only waits for this one's lock
-           GREATEST(kept OPERATOR(pg_catalog.-) COALESCE((
+           GREATEST(kept OPERATOR(pg_catalog.-) COALESCE(
+               CASE WHEN kind OPERATOR(pg_catalog.<>) ALL (ARRAY['rollback', 'lock']) THEN
+                   CASE WHEN holder OPERATOR(pg_catalog.<>) (SELECT o.holder FROM most o) THEN (SELECT o.kept FROM most o)
+                   ELSE (SELECT pg_catalog.max(o.kept) FROM h o
+                         WHERE o.holder OPERATOR(pg_catalog.<>) (SELECT o.holder FROM most o)) END
+               ELSE (
                SELECT pg_catalog.max(o.kept) FROM h o
                WHERE o.holder OPERATOR(pg_catalog.<>) h.holder
                  AND NOT (o.xid OPERATOR(pg_catalog.=) h.xid
                           AND (o.kind OPERATOR(pg_catalog.=) 'rollback' AND h.kind OPERATOR(pg_catalog.=) 'lock'
-                               OR o.kind OPERATOR(pg_catalog.=) 'lock' AND h.kind OPERATOR(pg_catalog.=) 'rollback'))),
-               0), 0) AS bytes,
+                               OR o.kind OPERATOR(pg_catalog.=) 'lock' AND h.kind OPERATOR(pg_catalog.=) 'rollback')))
+               END, 0), 0) AS bytes,
            kept AS bytes_kept
     FROM h
     ORDER BY pg_catalog.age(xid) DESC, kind;
@@ -488,32 +517,35 @@ CREATE FUNCTION zundo.advise(
     AS $$
     WITH t AS (
         SELECT c.oid, a.amname AS am, format('%I.%I', n.nspname, c.relname) AS name,
-               s.n_tup_upd AS updates, s.n_tup_upd - s.n_tup_hot_upd AS moved,
+               s.n_tup_upd AS heap_updates, s.n_tup_upd - s.n_tup_hot_upd AS not_hot,
                -- null on 15
                (to_jsonb(s) ->> 'n_tup_newpage_upd')::bigint AS newpage,
                s.n_live_tup AS live, s.n_dead_tup AS dead,
+               z.updated_in_place + z.moved AS updates, z.moved, z.moved_for_space,
                COALESCE((SELECT o.option_value::int FROM pg_options_to_table(c.reloptions) o
                          WHERE o.option_name = 'fillfactor'), 100) AS fillfactor
         FROM pg_class c
              JOIN pg_namespace n ON n.oid = c.relnamespace
              JOIN pg_am a ON a.oid = c.relam
              JOIN pg_stat_user_tables s ON s.relid = c.oid
+             LEFT JOIN zundo.stat_tables z ON z.relid = c.oid
         WHERE c.relkind = 'r' AND c.relpersistence <> 't' AND n.nspname <> 'zundo'
           AND (pg_has_role(c.relowner, 'USAGE') OR has_table_privilege(c.oid, 'SELECT'))
           AND NOT EXISTS (SELECT FROM pg_depend d
                           WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
     ), i AS (
-        SELECT x.*, t.*, m.amname AS method, c.relispartition,
+        SELECT x.*, GREATEST(t.updates, s.moved) AS updates, COALESCE(s.moved, 0) AS moved, m.amname AS method, c.relispartition,
                format('%s.%I', c.relnamespace::regnamespace, c.relname) AS index
         FROM t
              JOIN pg_index x ON x.indrelid = t.oid
              JOIN pg_class c ON c.oid = x.indexrelid
              JOIN pg_am m ON m.oid = c.relam
-        WHERE t.am = 'zheap' AND x.indislive AND (t.updates >= 1000 OR NOT x.indisvalid)
+             LEFT JOIN zundo.stat_indexes s ON s.indexrelid = x.indexrelid
+        WHERE t.am = 'zheap' AND x.indislive AND (s.moved > 0 OR NOT x.indisvalid)
     )
     SELECT t.oid::regclass, 'convert',
            format('%s of %s updates were not HOT, and %s rows are dead beside %s',
-                  t.moved, t.updates, t.dead, t.live)
+                  t.not_hot, t.heap_updates, t.dead, t.live)
            || COALESCE((SELECT format('; the oldest snapshot is from %s', date_trunc('second', min(a.xact_start)))
                         FROM pg_stat_activity a
                         WHERE a.datname = current_database() AND a.backend_xmin IS NOT NULL
@@ -522,12 +554,13 @@ CREATE FUNCTION zundo.advise(
            format(CASE WHEN EXISTS (SELECT FROM pg_index x WHERE x.indrelid = t.oid AND x.indisprimary)
                        THEN 'CALL zundo.convert(%L, ''zheap'')' ELSE 'ALTER TABLE %s SET ACCESS METHOD zheap' END, t.name)
     FROM t
-    WHERE t.am = 'heap' AND t.updates >= 1000
+    WHERE t.am = 'heap' AND t.heap_updates >= 1000
       -- not for updates that change an indexed column, which are within the page where there is room
-      AND (COALESCE(t.newpage, t.moved) > t.updates / 2 OR t.dead > GREATEST(t.live / 5, 1000))
+      AND (COALESCE(t.newpage, t.not_hot) > t.heap_updates / 2 OR t.dead > GREATEST(t.live / 5, 1000))
     UNION ALL
     SELECT i.indrelid::regclass, 'invalid index',
-           format('%s is not valid, so it serves no query, but each change of its columns moves the row', i.index),
+           format('%s is not valid, so it serves no query, but each change of its columns moves the row: it has moved %s',
+                  i.index, i.moved),
            format('%s INDEX CONCURRENTLY %s', CASE WHEN i.relispartition THEN 'REINDEX' ELSE 'DROP' END, i.index)
     FROM i
     WHERE NOT i.indisvalid
@@ -537,28 +570,24 @@ CREATE FUNCTION zundo.advise(
                         AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
     UNION ALL
     SELECT i.indrelid::regclass, 'zbtree',
-           format('%s of %s updates moved the row, %s of them within its page, as changes of indexed columns do; '
-                  '%s may be zbtree: useful if its columns are those that change',
-                  i.moved, i.updates, i.moved - i.newpage, i.index),
+           format('%s of %s updates moved the row because they changed columns of %s', i.moved, i.updates, i.index),
            format('CALL zundo.set_index_method(%L, ''zbtree'')', i.index)
     FROM i
     WHERE i.method = 'btree' AND i.indisvalid
-      AND i.updates >= 1000 AND i.moved - i.newpage > i.updates / 10
       -- those that zbtree can replace, and keeps in place then
       AND (NOT i.indisunique OR current_setting('server_version_num')::int >= 180000)
-      AND i.indexprs IS NULL AND i.indpred IS NULL AND NOT i.relispartition
-      AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conindid = i.indexrelid)
+      AND i.indexprs IS NULL AND i.indpred IS NULL AND i.indimmediate AND NOT i.indisexclusion AND NOT i.relispartition
       AND NOT EXISTS (SELECT FROM unnest(i.indclass::oid[]) k(oid) JOIN pg_opclass b ON b.oid = k.oid
                       WHERE NOT EXISTS (SELECT FROM pg_opclass o JOIN pg_am m ON m.oid = o.opcmethod
                                         WHERE m.amname = 'zbtree' AND o.opcname = b.opcname
                                           AND o.opcnamespace = b.opcnamespace AND o.opcintype = b.opcintype))
     UNION ALL
     SELECT t.oid::regclass, 'fillfactor',
-           format('%s of %s updates put the row on another page, because its own was full, with fillfactor %s',
-                  t.newpage, t.updates, t.fillfactor),
+           format('%s of %s updates moved the row because its page was full, with fillfactor %s',
+                  t.moved_for_space, t.updates, t.fillfactor),
            format('ALTER TABLE %s SET (fillfactor = %s)', t.name, GREATEST(t.fillfactor - 10, 70))
     FROM t
-    WHERE t.am = 'zheap' AND t.updates >= 1000 AND t.newpage > t.updates / 10 AND t.fillfactor > 70
+    WHERE t.am = 'zheap' AND t.updates >= 1000 AND t.moved_for_space > t.updates / 10 AND t.fillfactor > 70
     ORDER BY 1, 2, 4
 $$;
 COMMENT ON FUNCTION zundo.advise() IS
@@ -717,7 +746,7 @@ COMMENT ON FUNCTION zundo.convert_plan(pg_catalog.regclass, pg_catalog.name, boo
 -- security and column privileges and include deleted rows, so they are for superusers, whatever is granted. zundo.check and
 -- zundo.row_locks check rights themselves. The superuser's default privileges may give nothing to PUBLIC.
 
-GRANT SELECT ON zundo.stat_undo, zundo.stat_horizon, zundo.stat_database, zundo.stat_tables, zundo.undo_history,
+GRANT SELECT ON zundo.stat_undo, zundo.stat_horizon, zundo.stat_database, zundo.stat_tables, zundo.stat_indexes, zundo.undo_history,
     zundo.table_sizes TO PUBLIC;
 
 GRANT EXECUTE ON ALL ROUTINES IN SCHEMA zundo TO PUBLIC;

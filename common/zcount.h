@@ -1,6 +1,6 @@
 /*
- * common/zcount.h - what is counted of each database (zundo.stat_database) and
- * of each table (zundo.stat_tables).
+ * common/zcount.h - what is counted of each database (zundo.stat_database), of
+ * each table (zundo.stat_tables) and of each index (zundo.stat_indexes).
  *
  * A process counts in its own memory. zcount_flush adds that to shared memory
  * at the end of each transaction, and whenever its undo gets another extent,
@@ -21,13 +21,16 @@ typedef enum ZCounter
 	ZCOUNT_WRITTEN,				/* bytes of undo */
 	ZCOUNT_ROLLED_BACK,			/* pages, by whomever */
 	ZCOUNT_UPDATED,				/* rows, in place */
-	ZCOUNT_MOVED,				/* rows, by updates */
+	ZCOUNT_MOVED,				/* rows, by updates; the only one of indexes */
+	ZCOUNT_MOVED_FOR_SPACE,		/* those of them that no index made move */
 	ZCOUNT_READ,				/* undo records, by readers of old versions */
 	ZCOUNT_REBUILT,				/* old versions */
 	ZCOUNT_IMAGES_MADE,			/* of pages, in undo */
 	ZCOUNT_IMAGES_USED,
+	ZCOUNT_MARKED,				/* pages visible to all, by readers */
 	ZCOUNT_PURGED,				/* keys of zbtree indexes */
 	ZCOUNT_DISCARDED,			/* bytes of undo */
+	ZCOUNT_ROLLBACKS,			/* transactions of which all is undone */
 	ZCOUNT_WAITED,				/* for space, by statements */
 	ZCOUNT_REFUSED,				/* errors for lack of space */
 	ZCOUNT_CANCELED,			/* statements that kept undo */
@@ -86,6 +89,13 @@ zcount_table(Relation rel, bool by_index)
 		zcount_enter_table(RelationGetRelid(rel), !RelationUsesLocalBuffers(rel), by_index);
 }
 
+/*
+ * zcount_index_moved: counts that an index has made a row move. It has a place
+ * among the tables. Called for no temporary table, after ZCOUNT_MOVED is
+ * counted.
+ */
+extern void zcount_index_moved(Oid index);
+
 /* The counters of one database, as they are shown. */
 typedef struct ZCounts
 {
@@ -95,7 +105,7 @@ typedef struct ZCounts
 	uint64		n[ZCOUNT_KINDS];
 } ZCounts;
 
-/* The counters of one table, as they are shown. */
+/* The counters of one table or index, as they are shown. */
 typedef struct ZTableCounts
 {
 	Oid			dboid;

@@ -1,7 +1,8 @@
 /*
- * common/zcount_table.c - what is counted of each table.
+ * common/zcount_table.c - what is counted of each table, and of each index that
+ * makes rows move.
  *
- * Owns the shared counters of zundo.max_stat_tables tables. While a table is
+ * Owns the shared counters of zundo.max_stat_tables of both. While a table is
  * read or changed, zcount_table has made it the one to which belongs what is
  * counted: that is added to the process's own counters of it when another
  * table follows, and to shared memory when these are flushed. If all places
@@ -211,6 +212,14 @@ pending_of(Oid relid)
 	}
 	my.touched |= bit;
 	return p;
+}
+
+/* zcount_index_moved: See zcount.h. */
+void
+zcount_index_moved(Oid index)
+{
+	if (my.store != NULL && OidIsValid(MyDatabaseId))
+		pending_of(index)->n[ZCOUNT_MOVED]++;
 }
 
 /* Adds what was counted since the table was entered to the table's. */

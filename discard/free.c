@@ -97,6 +97,9 @@ zfree_prefix(const Pass *pass, LogQueue *q, ZXid oldest)
 	if (place.ptr == pg_atomic_read_u64(&log->discard))
 		return;
 	Assert(place.sequence >= pg_atomic_read_u64(&log->discard_sequence));
+	pass->stats->bytes_discarded += zu_bytes_between(pg_atomic_read_u64(&log->discard_sequence),
+													 pg_atomic_read_u64(&log->discard),
+													 place.sequence, place.ptr);
 	pg_atomic_write_u64(&log->discard_sequence, place.sequence);
 	pg_write_barrier();			/* is_before_discard reads these two in
 								 * reverse order */
@@ -284,6 +287,13 @@ add_last_extents(const Pass *pass, Freed *freed, int logno, uint64 from)
 	Assert(LWLockHeldByMe(zu_alloc_lock(pass->entry)));
 	add_extents(freed, rest, n);
 	pfree(rest);
+	/* none, but of a log that is given up */
+	if (pg_atomic_read_u64(&log->insert) != InvalidUndoPtr)
+		pass->stats->bytes_discarded +=
+			zu_bytes_between(pg_atomic_read_u64(&log->discard_sequence),
+							 pg_atomic_read_u64(&log->discard),
+							 pg_atomic_read_u64(&log->insert_sequence),
+							 pg_atomic_read_u64(&log->insert));
 
 	/*
 	 * If an error followed the record that freed extents, they are still

@@ -310,8 +310,6 @@ discard_pass(Pass *pass)
 	zu_forget_resolved(pass->mine->resolved, oldest);
 	zfreeze_log_if_due(entry, pg_atomic_read_u64(&entry->oldest));
 	pass->stats->bytes_left = zu_bytes_in_use();
-	if (before > pass->stats->bytes_left)
-		pass->stats->bytes_discarded = before - pass->stats->bytes_left;
 	zcount(ZCOUNT_DISCARDED, pass->stats->bytes_discarded);
 	zcount_kept(before);
 }

@@ -14,6 +14,7 @@
 #include "postgres.h"
 
 #include "access/transam.h"
+#include "common/zcount.h"
 #include "discard/discard_internal.h"
 #include "miscadmin.h"
 #include "mvcc/zcommitted.h"
@@ -108,6 +109,7 @@ resolve(const Pass *pass, Pending *p, uint32 logno)
 			pass->stats->aborts_pending++;
 			return;
 		}
+		zcount(ZCOUNT_ROLLBACKS, 1);
 		zu_note_resolved(pass->mine->resolved, p->min_top, logno, pass->mine->context);
 		for (int i = 0; i < p->nxids; i++)
 			zu_note_resolved(pass->mine->resolved, p->xids[i], logno, pass->mine->context);

@@ -19,6 +19,7 @@
 #include "catalog/pg_index.h"
 #include "catalog/pg_trigger.h"
 #include "commands/trigger.h"
+#include "common/zcount.h"
 #include "dml/zdml_internal.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
@@ -69,8 +70,15 @@ forget(ZIndexColumns *entry)
 		bms_free(entry->keyed_index[i].attrs);
 	if (entry->keyed_index != NULL)
 		pfree(entry->keyed_index);
+	for (int i = 0; i < entry->nplain; i++)
+		bms_free(entry->plain_index[i].attrs);
+	if (entry->plain_index != NULL)
+		pfree(entry->plain_index);
 	for (int i = 0; i < entry->ncomputed; i++)
+	{
 		bms_free(entry->computed[i].attrs);
+		bms_free(entry->computed[i].plain);
+	}
 	if (entry->computed != NULL)
 		pfree(entry->computed);
 	bms_free(entry->summarized);
@@ -138,8 +146,8 @@ look_at_tree(HeapTuple form, AttrNumber which, Bitmapset **attrs, QualCost *cost
 
 /*
  * Adds an index that is not in entry->keyed_index: to entry->computed if it has
- * expressions or a predicate and is valid, otherwise its columns to
- * entry->plain.
+ * expressions or a predicate and is valid, otherwise to entry->plain_index, and
+ * those of its columns to entry->plain that an in-place update must not change.
  */
 static void
 look_at_index(Relation index, ZIndexColumns *entry)
@@ -148,6 +156,7 @@ look_at_index(Relation index, ZIndexColumns *entry)
 	HeapTuple	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(RelationGetRelid(index)));
 	Bitmapset  *columns = NULL;
 	Bitmapset  *computed = NULL;
+	Bitmapset  *plain;
 	QualCost	cost = {0, 0};
 	bool		partial;
 	bool		expressions;
@@ -170,20 +179,25 @@ look_at_index(Relation index, ZIndexColumns *entry)
 
 		c->index = RelationGetRelid(index);
 		c->attrs = bms_union(computed, partial ? columns : NULL);
+		c->plain = plain = partial ? NULL : bms_copy(columns);
 		if (cpu_operator_cost > 0)
 			c->cost = (cost.startup + cost.per_tuple) / cpu_operator_cost;
 		entry->ncomputed++;
 	}
 	else
-
+	{
 		/*
 		 * Expressions of an index that is not valid are not evaluated: they
 		 * may raise an error for the old row, which may never have been
 		 * entered. A change of their columns moves the row.
 		 */
-		entry->plain = bms_add_members(entry->plain, computed);
-	if (!partial || !form->indisvalid)
-		entry->plain = bms_add_members(entry->plain, columns);
+		plain = bms_union(columns, computed);
+		entry->plain_index[entry->nplain++] = (ZIndexAttrs)
+		{
+			RelationGetRelid(index), plain
+		};
+	}
+	entry->plain = bms_add_members(entry->plain, plain);
 	MemoryContextSwitchTo(old);
 	bms_free(columns);
 	bms_free(computed);
@@ -201,7 +215,7 @@ look_at_keys(Relation index, ZIndexColumns *entry)
 {
 	Bitmapset  *tested = zpredicate_exists(index) ? zpredicate_columns(index) : NULL;
 	MemoryContext old = MemoryContextSwitchTo(CacheMemoryContext);
-	ZKeyedIndex *k = &entry->keyed_index[entry->nkeyed];
+	ZIndexAttrs *k = &entry->keyed_index[entry->nkeyed];
 	int			natts = IndexRelationGetNumberOfAttributes(index);
 
 	for (int i = 0; i < natts; i++)
@@ -241,8 +255,8 @@ add_unknown(ZIndexColumns *entry)
 }
 
 /*
- * Fills in plain, computed, keyed, entered and keyed_index of the entry, from
- * the indexes of rel. Summarizing indexes are left out.
+ * Fills in plain, plain_index, computed, keyed, entered and keyed_index of the
+ * entry, from the indexes of rel. Summarizing indexes are left out.
  */
 static void
 look_at_indexes(Relation rel, ZIndexColumns *entry)
@@ -256,7 +270,9 @@ look_at_indexes(Relation rel, ZIndexColumns *entry)
 		entry->computed = MemoryContextAllocZero(CacheMemoryContext,
 												 list_length(list) * sizeof(ZComputedIndex));
 		entry->keyed_index = MemoryContextAllocZero(CacheMemoryContext,
-													list_length(list) * sizeof(ZKeyedIndex));
+													list_length(list) * sizeof(ZIndexAttrs));
+		entry->plain_index = MemoryContextAllocZero(CacheMemoryContext,
+													list_length(list) * sizeof(ZIndexAttrs));
 	}
 	foreach(lc, list)
 	{
@@ -576,6 +592,38 @@ zcolumns_add_keys(const ZUpdatedRow *row, const ZIndexColumns *columns, bool sta
 	PG_END_TRY();
 	pfree(indexes);
 	return stale_entries;
+}
+
+/*
+ * zcolumns_count_move: See zdml_internal.h. If an index was not evaluated, it
+ * counts if the columns differ that it reads.
+ */
+void
+zcolumns_count_move(const ZUpdatedRow *row, const ZIndexColumns *columns, int differing)
+{
+	bool		counted = false;
+
+	Assert(columns->reloid == RelationGetRelid(row->rel) && differing < columns->ncomputed);
+	for (int i = 0; i < columns->nplain; i++)
+		if (zcolumns_differ(row, columns->plain_index[i].attrs))
+		{
+			zcount_index_moved(columns->plain_index[i].index);
+			counted = true;
+		}
+	for (int i = 0; i < columns->ncomputed; i++)
+	{
+		const ZComputedIndex *c = &columns->computed[i];
+
+		if (zcolumns_differ(row, c->plain) ||
+			(differing < 0 ? zcolumns_differ(row, c->attrs) : i == differing))
+		{
+			zcount_index_moved(c->index);
+			counted = true;
+		}
+	}
+	for (int i = 0; i < columns->nkeyed && !counted; i++)
+		if (zcolumns_differ(row, columns->keyed_index[i].attrs))
+			zcount_index_moved(columns->keyed_index[i].index);
 }
 
 /*

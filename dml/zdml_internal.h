@@ -571,18 +571,20 @@ typedef struct ZComputedIndex
 	Bitmapset  *attrs;			/* columns that its expressions and its
 								 * predicate read; if it has a predicate, all
 								 * its columns */
+	Bitmapset  *plain;			/* its columns, if it has no predicate: those
+								 * that are in ZIndexColumns.plain */
 	double		cost;			/* of evaluating it for one row, in operators */
 	int			vain;			/* evaluations in a row that found a
 								 * difference */
 	int			skip;			/* updates for which it is not evaluated */
 } ZComputedIndex;
 
-/* An index that gets an entry when an in-place update changes its key. */
-typedef struct ZKeyedIndex
+/* An index, and columns of its table. */
+typedef struct ZIndexAttrs
 {
 	Oid			index;
-	Bitmapset  *attrs;			/* key columns, and those of its predicate */
-} ZKeyedIndex;
+	Bitmapset  *attrs;
+} ZIndexAttrs;
 
 /*
  * What the indexes, foreign keys and triggers of a table depend on. The members
@@ -601,12 +603,16 @@ typedef struct ZIndexColumns
 								 * needs a new entry */
 	Bitmapset  *plain;			/* those of them that an in-place update must
 								 * not change */
+	int			nplain;
+	ZIndexAttrs *plain_index;	/* indexes with such columns but those of
+								 * 'computed', and these columns */
 	Bitmapset  *keyed;			/* key columns of indexes to which an in-place
 								 * update adds entries (ZBTREE-3), and columns
 								 * of their predicates */
 	Bitmapset  *entered;		/* key and included columns of these indexes */
 	int			nkeyed;
-	ZKeyedIndex *keyed_index;	/* those indexes */
+	ZIndexAttrs *keyed_index;	/* those indexes, key columns and columns of
+								 * the predicate */
 	int			ncomputed;
 	ZComputedIndex *computed;	/* indexes to be evaluated when a column of
 								 * 'blocking' that is not in 'plain' changes */
@@ -703,6 +709,13 @@ typedef enum ZIndexEffect
  * itself.
  */
 extern ZIndexEffect zcolumns_effect(const ZUpdatedRow *row, const ZIndexColumns *columns);
+
+/*
+ * zcolumns_count_move: counts of the indexes that have made the row move.
+ * differing: the result of zcomputed_differ, -1 if it was not called.
+ */
+extern void zcolumns_count_move(const ZUpdatedRow *row, const ZIndexColumns *columns,
+								int differing);
 
 /*
  * zcolumns_answered: notes the result 'differing' of zcomputed_differ, by

@@ -110,7 +110,7 @@ compare_indexes(RowChange *u, const ZUpdatedRow *row, bool blocking)
 			break;
 		case ZINDEX_COMPUTED:
 			if (was_evaluated(u))
-				new->in_place = !new->computed_differ;
+				new->in_place = new->computed_differ < 0;
 			else
 				new->undecided = (new->evaluations < MAX_EVALUATIONS);
 			break;

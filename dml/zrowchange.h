@@ -30,7 +30,7 @@ typedef struct Replacement
 	char	   *evaluated;		/* old row without its header, or NULL */
 	Size		evaluated_len;
 	uint64		evaluated_reading;
-	bool		computed_differ;
+	int			computed_differ;	/* an index, -1: none */
 	int			evaluations;
 	/* result of comparing it with the row on the page */
 	bool		undecided;		/* zcomputed_differ must be called */

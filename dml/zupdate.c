@@ -122,7 +122,6 @@ evaluate_computed(RowChange *u, TupleTableSlot *slot)
 {
 	Replacement *new = u->replacement;
 	ZUpdatedRow row = zrowchange_rows(u);
-	int			differing;
 
 	Assert(new->undecided && !new->in_place);
 	LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
@@ -131,9 +130,8 @@ evaluate_computed(RowChange *u, TupleTableSlot *slot)
 	memcpy(new->evaluated, u->oldrow + ZTUPLE_HEADER_SIZE, new->evaluated_len);
 	new->evaluated_reading = new->columns->reading;
 	new->evaluations++;
-	differing = zcomputed_differ(&row, new->columns, slot);
-	new->computed_differ = (differing >= 0);
-	zcolumns_answered(&row, new->columns, new->evaluated_reading, differing);
+	new->computed_differ = zcomputed_differ(&row, new->columns, slot);
+	zcolumns_answered(&row, new->columns, new->evaluated_reading, new->computed_differ);
 	zwriter_reserve(&u->writer);
 	ZUNDO_FAULT("computed-evaluated");
 }
@@ -299,8 +297,23 @@ update_row(RowChange *u, TupleTableSlot *slot, ZcUpdateIndexes *update_indexes)
 	ZUNDO_FAULT("row-counted");
 	zc_count_update(rel, false, place.buf != u->buf);
 	zcount(ZCOUNT_MOVED, 1);
+	if (new->in_place)
+		zcount(ZCOUNT_MOVED_FOR_SPACE, 1);
 	show_updated(u, slot, &newtid);
 	return ptr;
+}
+
+/* Counts of the indexes that have made the row move. No page is locked. */
+static void
+count_move(RowChange *u)
+{
+	const Replacement *new = u->replacement;
+	ZUpdatedRow row = zrowchange_rows(u);
+	bool		evaluated = new->evaluated != NULL &&
+	new->evaluated_reading == new->columns->reading;
+
+	if (!RelationUsesLocalBuffers(row.rel))
+		zcolumns_count_move(&row, new->columns, evaluated ? new->computed_differ : -1);
 }
 
 /*
@@ -380,6 +393,8 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 	zrowchange_end(&u);
 	if (result == TM_Ok && new.new_keys)
 		add_keys(&u);
+	else if (*update_indexes == ZC_UPDATE_ALL && !new.in_place)
+		count_move(&u);
 	/* the row has its new values, or those stored for it are not needed */
 	if (new.toasted && result == TM_Ok)
 		ztoast_delete(rel, otid, u.oldrow, u.oldlen, new.row, new.bare_len);

@@ -53,6 +53,7 @@
 #include "access/xloginsert.h"
 #include "change/zchange.h"
 #include "change/zwal.h"
+#include "common/zcount.h"
 #include "miscadmin.h"
 #include "mvcc/ztrail.h"
 #include "mvcc/zvismap.h"
@@ -404,6 +405,11 @@ zvismap_after_read(Relation rel, Buffer buf, ZPageView *view)
 		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 	}
 	ReleaseBuffer(map);
+	if (marked)
+	{
+		zcount_table(rel, false);
+		zcount(ZCOUNT_MARKED, 1);
+	}
 	if (marked && has_space_entry(rel, block))
 		RecordPageWithFreeSpace(rel, block, zpage_space_for_map(space));
 }

@@ -1,5 +1,5 @@
-# zundo.stat_database and zundo.stat_tables: what is counted, what a restart keeps, and what
-# a crash, a reset, DROP and a lack of places remove. zundo.undo_history: its samples, their number, and what of
+# zundo.stat_database, zundo.stat_tables and zundo.stat_indexes: what is counted, what a restart
+# keeps, and what a crash, a reset, DROP and a lack of places remove. zundo.undo_history: its samples, their number, and what of
 # them is hidden.
 use strict;
 use warnings;
@@ -53,6 +53,22 @@ ok(all_discarded($node), 'all is discarded');
 ok($node->poll_query_until('postgres', q(SELECT pages_rolled_back > 0 AND undo_discarded > 0 AND undo_peak > 10000
 	AND worker_cycles > 0 AND worker_time > 0 FROM zundo.stat_database WHERE datname = 'postgres')), 'and so is what the worker does');
 cmp_ok(table('z', 'pages_rolled_back'), '>', 0, '... of the table');
+is(of('postgres', 'rollbacks'), '2', 'two transactions were rolled back');
+
+# what is written while the worker discards is discarded, too
+sql('CREATE PROCEDURE often() LANGUAGE plpgsql AS $$ BEGIN FOR i IN 1 .. 300 LOOP UPDATE z SET n = n + 1; COMMIT; END LOOP; END $$');
+sql('CALL often()');
+ok(all_discarded($node), 'all is discarded again');
+my ($made, $gone) = split /\|/, of('postgres', "undo_written || '|' || undo_discarded");
+ok($gone > 0.97 * $made && $gone < 1.03 * $made, "as much undo was discarded as was written: $gone, $made");
+
+# marks of readers
+sql('VACUUM z');
+sql('UPDATE z SET n = 0');
+ok(all_discarded($node), 'all pages may be marked');
+sql('SELECT count(*) FROM z');
+cmp_ok(table('z', 'pages_marked'), '>', 1, 'pages that a reader has marked');
+cmp_ok(of('postgres', 'pages_marked'), '>=', table('z', 'pages_marked'), '... also of the database');
 
 # DROP, also of what was created in vain; temporary tables are not counted
 my $tables = 'SELECT count(*) FROM zundo.stat_get_tables()';
@@ -66,6 +82,13 @@ sql('DROP TABLE y');
 is(sql($tables), '1', 'DROP');
 sql('BEGIN; CREATE TABLE y (n int) USING zheap; INSERT INTO y VALUES (1); ' . 'UPDATE y SET n = n + 1; ' x 10 . 'ROLLBACK');
 is(sql($tables), '1', 'CREATE that is rolled back');
+sql('CREATE INDEX z_n ON z (n)');
+sql('UPDATE z SET n = n + 1 WHERE id <= 3');
+is(sql('SELECT indexrelname, moved FROM zundo.stat_indexes'), 'z_n|3', 'an index that makes rows move');
+sql('BEGIN; DROP INDEX z_n; ROLLBACK');
+is(sql($tables), '2', '... is counted');
+sql('DROP INDEX z_n');
+is(sql($tables), '1', '... until it is dropped');
 is(of('postgres', 'waits + refusals + cancellations + unclear_answered + unclear_refused'), '0', 'nobody had to wait');
 
 # a standby counts for itself
@@ -165,7 +188,7 @@ my $dboid = sql(q(SELECT oid FROM pg_database WHERE datname = 'postgres'));
 $file = $node->data_dir . "/pg_stat_tmp/zundo.$dboid.history";
 my $last = sql('SELECT max(sampled_at) FROM zundo.undo_history');
 ok(found("sampled_at > timestamptz '$last' + interval '3s'"), 'samples are taken on and on');
-cmp_ok(-s $file, '<', 2000, 'in a file that does not grow');
+cmp_ok(-s $file, '<', 2000, 'in a file that does not grow, of less than 1 MB for a day');
 append_to_file($file, 'torn');
 $last = sql('SELECT max(sampled_at) FROM zundo.undo_history');
 ok(found("sampled_at > '$last'"), 'also after an incomplete write');

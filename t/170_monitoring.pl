@@ -26,7 +26,7 @@ ask($locker, 'BEGIN');
 $locker->query_until(qr/waits/, "\\echo waits\nLOCK TABLE locked;\n");
 ok($node->poll_query_until('postgres', 'SELECT count(*) = 1 FROM pg_locks WHERE NOT granted'), 'the lock is waited for');
 ask($writer, 'ROLLBACK');
-sql('UPDATE z SET n = n + 1');
+sql('UPDATE z SET n = n + 1; UPDATE z SET id = 0 WHERE id = 1');
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM zundo.stat_rollback WHERE state = 'waiting for lock'}), 'a rollback waits');
 
 ok($node->poll_query_until('postgres', 'SELECT count(*) > 0 FROM zundo.undo_history'), 'there is a sample');

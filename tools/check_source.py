@@ -379,7 +379,7 @@ def check_qualified_sql():
             yield path, line_of(text, match.start()), f"type {match.group(1)} without its schema"
     for match in re.finditer(r"\b(?:FROM|JOIN|VIEW|TABLE|ON)\s+(?:FUNCTION\s+)?([\w.\"]+)", text):
         name, statement = match.group(1), text[text.rfind(";", 0, match.start()) + 1:match.start()]
-        if re.search(rf"\bWITH {re.escape(name)} AS \(", statement):
+        if re.search(rf"(?:\bWITH|\),)\s+{re.escape(name)} AS \(", statement):
             continue
         if "." in name or name.upper() in ("PUBLIC", "COLUMN", "TABLE", "VIEW", "FUNCTION", "PROCEDURE", "SCHEMA", "ACCESS", "EXTENSION", "HANDLER",
                                              "MATERIALIZED", "LATERAL", "ALL"):

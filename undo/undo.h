@@ -491,6 +491,13 @@ extern ZuLogState *zu_log_states(int *nlogs);
 extern uint64 zu_bytes_in_use(void);
 
 /*
+ * zu_bytes_between: returns the data bytes between two positions of a log, each
+ * the sequence of its extent and a pointer; 0 if the second is not behind the
+ * first.
+ */
+extern uint64 zu_bytes_between(uint64 sequence, UndoPtr from, uint64 end_sequence, UndoPtr end);
+
+/*
  * Returns how much of that would stay if `oldest` became xid. An estimate,
  * which may be wrong by some pages for each log.
  */

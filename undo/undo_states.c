@@ -177,16 +177,16 @@ zu_scan_end(ZuScan *scan)
 
 /* ---- states ---- */
 
-/* Returns the data bytes between two positions of a log. */
-static uint64
-kept_bytes(uint64 discard_sequence, UndoPtr discard, uint64 insert_sequence, UndoPtr insert)
+/* zu_bytes_between: See undo.h. */
+uint64
+zu_bytes_between(uint64 sequence, UndoPtr from, uint64 end_sequence, UndoPtr end)
 {
-	int64		bytes = zu_byte_space(zuptr_byte(insert));
+	int64		bytes = zu_byte_space(zuptr_byte(end));
 
-	bytes -= zu_byte_space(zuptr_byte(discard));
-	if (insert_sequence < discard_sequence)
+	bytes -= zu_byte_space(zuptr_byte(from));
+	if (end_sequence < sequence)
 		return 0;				/* the positions were read while both moved */
-	bytes += (int64) (insert_sequence - discard_sequence) * ZU_EXTENT_SPACE;
+	bytes += (int64) (end_sequence - sequence) * ZU_EXTENT_SPACE;
 	return bytes > 0 ? (uint64) bytes : 0;
 }
 
@@ -217,7 +217,7 @@ standby_states(int *nlogs)
 		s->insert = zu_find_insert(last, NULL);
 		if (s->insert == InvalidUndoPtr)
 			s->insert = zuptr_make(last->generation, last->extent, ZU_PAGE_DATA);
-		s->bytes = kept_bytes(first->sequence, s->discard, last->sequence, s->insert);
+		s->bytes = zu_bytes_between(first->sequence, s->discard, last->sequence, s->insert);
 	}
 	pfree(extents);
 	return states;
@@ -247,7 +247,7 @@ read_state(uint32 logno, ZuLogState *s)
 	s->pid = zu_log_pid(log);
 	s->attached = s->pid != 0;
 	s->extents = pg_atomic_read_u32(&log->nextents);
-	s->bytes = kept_bytes(discard_sequence, s->discard, insert_sequence, s->insert);
+	s->bytes = zu_bytes_between(discard_sequence, s->discard, insert_sequence, s->insert);
 	return s->insert != InvalidUndoPtr;
 }
 
@@ -399,7 +399,7 @@ kept_of_log(const ZuLogState *s, const ZuExtent *extents, int n, ZXid xid)
 	off = first_byte(extents, page, xid);
 	e = &extents[page / ZU_EXTENT_PAGES];
 	at = zuptr_make(e->generation, e->extent, zu_byte_at(page % ZU_EXTENT_PAGES, off));
-	before = kept_bytes(extents[first].sequence, s->discard, e->sequence, at);
+	before = zu_bytes_between(extents[first].sequence, s->discard, e->sequence, at);
 	return s->bytes - Min(before, s->bytes);
 }
 
