@@ -526,12 +526,14 @@ def convert(ctx, dsn, seed):
             return
         try:
             with conn.cursor() as cursor:
+                cursor.execute("SET deadlock_timeout = '2s'")
                 while not ctx.stop.is_set():
                     table = rng.choice(("z_rows", "z_hot", "h_rows", "h_hot"))
                     cursor.execute(f"SELECT amname FROM pg_am a JOIN pg_class c ON c.relam = a.oid WHERE c.oid = '{table}'::regclass")
                     to = "heap" if cursor.fetchone() == ("zheap",) else "zheap"
                     try:
-                        cursor.execute(f"CALL zundo.convert('{table}', '{to}', step => {rng.choice([1, 5, 100])}, pause => {rng.choice([0, 0, 20])})")
+                        cursor.execute(f"CALL zundo.convert('{table}', '{to}', lock_wait => {rng.choice([50, 900])}, "
+                                       f"step => {rng.choice([1, 5, 100])}, pause => {rng.choice([0, 0, 20])})")
                         ctx.converted += 1
                     except psycopg2.Error as error:
                         # 0A000: an index is being built, or is a zbtree index
