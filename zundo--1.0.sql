@@ -569,6 +569,10 @@ CREATE FUNCTION zundo.advise(
                       WHERE l.locktype = 'relation' AND l.relation = i.indrelid AND l.mode = 'ShareUpdateExclusiveLock'
                         AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
     UNION ALL
+    SELECT t.oid::regclass, 'leftover', 'an attempt to convert the table has ended, but the keys of changed rows are still noted',
+           format('CALL zundo.convert_cleanup(%L)', t.name)
+    FROM t JOIN zundo.conversions v ON v.relation = t.oid AND v.pid IS NULL
+    UNION ALL
     SELECT i.indrelid::regclass, 'zbtree',
            format('%s of %s updates moved the row because they changed columns of %s', i.moved, i.updates, i.index),
            format('CALL zundo.set_index_method(%L, ''zbtree'')', i.index)
@@ -626,10 +630,17 @@ COMMENT ON FUNCTION zundo.size_unless_locked(pg_catalog.oid) IS
 
 CREATE VIEW zundo.conversions AS
     SELECT t.oid::pg_catalog.regclass AS relation, am.amname AS am, l.pid,
-           CASE WHEN g.oid IS NULL THEN 'dropping' WHEN x.n OPERATOR(pg_catalog.=) 0::bigint THEN 'copying' ELSE 'indexing' END AS phase,
+           CASE WHEN g.oid IS NULL THEN 'dropping' WHEN x.n OPERATOR(pg_catalog.=) 0::bigint THEN 'copying'
+               WHEN x.rest OPERATOR(pg_catalog.>) 0::bigint THEN 'indexing' ELSE 'exchanging' END AS phase,
            zundo.size_unless_locked(t.oid) AS table_bytes, zundo.size_unless_locked(c.oid) AS copy_bytes,
            zundo.size_unless_locked(lg.oid) AS log_bytes, x.n AS indexes,
-           pg_catalog.pg_blocking_pids(l.pid) AS blocked_by
+           CASE WHEN g.oid IS NULL OR x.n OPERATOR(pg_catalog.=) 0::bigint OR x.rest OPERATOR(pg_catalog.>) 0::bigint
+               THEN pg_catalog.pg_blocking_pids(l.pid)
+               -- the exchange is tried again and again, and hardly ever waits
+               WHEN l.pid IS NOT NULL
+               THEN ARRAY(SELECT DISTINCT COALESCE(k.pid, 0) FROM pg_catalog.pg_locks k
+                   WHERE k.locktype OPERATOR(pg_catalog.=) 'relation' AND k.relation OPERATOR(pg_catalog.=) t.oid AND k.granted
+                     AND k.database OPERATOR(pg_catalog.=) l.database AND COALESCE(k.pid, 0) OPERATOR(pg_catalog.<>) l.pid) END AS blocked_by
     FROM pg_catalog.pg_class c
          JOIN pg_catalog.pg_class t ON c.relname OPERATOR(pg_catalog.=) pg_catalog.concat('copy_', t.oid)::pg_catalog.name
          JOIN pg_catalog.pg_am am ON am.oid OPERATOR(pg_catalog.=) c.relam
@@ -642,8 +653,11 @@ CREATE VIEW zundo.conversions AS
              AND l.objsubid OPERATOR(pg_catalog.=) 1::smallint AND l.granted
              AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database d
                  WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-         CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS n FROM pg_catalog.pg_index i
-             WHERE i.indrelid OPERATOR(pg_catalog.=) c.oid) x
+         CROSS JOIN LATERAL (SELECT pg_catalog.count(*) FILTER (WHERE i.indrelid OPERATOR(pg_catalog.=) c.oid) AS n,
+                 pg_catalog.count(*) FILTER (WHERE i.indrelid OPERATOR(pg_catalog.=) t.oid)
+                     OPERATOR(pg_catalog.-) pg_catalog.count(*) FILTER (WHERE i.indrelid OPERATOR(pg_catalog.=) c.oid) AS rest
+             FROM pg_catalog.pg_index i
+             WHERE i.indrelid OPERATOR(pg_catalog.=) ANY (ARRAY[c.oid, t.oid]) AND i.indislive) x
     WHERE c.relnamespace OPERATOR(pg_catalog.=) 'zundo'::pg_catalog.regnamespace
       AND NOT pg_catalog.pg_is_in_recovery()
       AND (pg_catalog.pg_has_role(c.relowner, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE'));
@@ -652,13 +666,18 @@ COMMENT ON VIEW zundo.conversions IS
 COMMENT ON COLUMN zundo.conversions.relation IS 'table';
 COMMENT ON COLUMN zundo.conversions.am IS 'access method of the copy';
 COMMENT ON COLUMN zundo.conversions.pid IS 'process that converts the table; null: call zundo.convert_cleanup';
-COMMENT ON COLUMN zundo.conversions.phase IS 'copying, indexing, or dropping the old file';
+COMMENT ON COLUMN zundo.conversions.phase IS 'copying, indexing, exchanging the files, or dropping the old one';
 COMMENT ON COLUMN zundo.conversions.table_bytes IS 'bytes of the table, without indexes; null while somebody holds it exclusively, or waits for that';
 COMMENT ON COLUMN zundo.conversions.copy_bytes IS 'bytes of the copy, without indexes: how far it is';
 COMMENT ON COLUMN zundo.conversions.log_bytes IS 'bytes of the keys that have been noted, also of those that have been dealt with';
 COMMENT ON COLUMN zundo.conversions.indexes IS 'indexes of the copy';
-COMMENT ON COLUMN zundo.conversions.blocked_by IS 'processes whose locks are waited for';
+COMMENT ON COLUMN zundo.conversions.blocked_by IS 'processes whose locks are waited for; 0: a prepared transaction';
 GRANT SELECT ON zundo.conversions TO PUBLIC;
+
+CREATE FUNCTION zundo.bytes_free(tablespace pg_catalog.oid) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'zundo_bytes_free' LANGUAGE C VOLATILE STRICT;
+COMMENT ON FUNCTION zundo.bytes_free(pg_catalog.oid) IS
+    'free space on the disk of the tablespace; for zundo.convert_plan';
 
 CREATE FUNCTION zundo.convert_refused(rel pg_catalog.regclass, am pg_catalog.name) RETURNS pg_catalog.text
     AS 'MODULE_PATHNAME', 'zundo_convert_refused' LANGUAGE C STABLE STRICT;
@@ -669,11 +688,19 @@ COMMENT ON FUNCTION zundo.convert_refused(pg_catalog.regclass, pg_catalog.name) 
 -- OID or name, so that a plan of many tables takes time in proportion to them.
 CREATE FUNCTION zundo.convert_plan(rel pg_catalog.regclass, am pg_catalog.name, zbtree boolean DEFAULT false,
         repack boolean DEFAULT false)
-    RETURNS TABLE (relation pg_catalog.regclass, command pg_catalog.text, bytes bigint, publications pg_catalog.text,
-                   refused pg_catalog.text)
+    RETURNS TABLE (relation pg_catalog.regclass, command pg_catalog.text, bytes bigint, bytes_free bigint,
+                   publications pg_catalog.text, refused pg_catalog.text)
     LANGUAGE sql STABLE STRICT
 BEGIN ATOMIC
-    SELECT c.oid, s.command, s.bytes, p.names, s.refused
+    SELECT c.oid, s.command, s.bytes,
+           CASE WHEN s.bytes IS NOT NULL
+               THEN (SELECT CASE WHEN pg_catalog.bool_and(f.n IS NOT NULL) THEN pg_catalog.min(f.n) END
+                   FROM (SELECT k.reltablespace FROM pg_catalog.pg_class k WHERE k.oid OPERATOR(pg_catalog.=) c.oid
+                         UNION SELECT k.reltablespace FROM pg_catalog.pg_index x
+                             JOIN pg_catalog.pg_class k ON k.oid OPERATOR(pg_catalog.=) x.indexrelid
+                         WHERE x.indrelid OPERATOR(pg_catalog.=) c.oid) AS d
+                       CROSS JOIN LATERAL (SELECT zundo.bytes_free(d.reltablespace) AS n OFFSET 0) AS f) END,
+           p.names, s.refused
     FROM (SELECT o.oid, o.relam, o.relkind, o.relnamespace, pg_catalog.format('%I.%I', n.nspname, o.relname) AS name, t.isleaf, t.level,
                  -- 0 if an attempt has left something
                  CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_class k
@@ -690,8 +717,21 @@ BEGIN ATOMIC
             AND (o.relkind OPERATOR(pg_catalog.<>) 'p'::pg_catalog."char"
                  OR pg_catalog.current_setting('server_version_num')::int OPERATOR(pg_catalog.>=) 170000)
           OFFSET 0) c
+         -- what zundo.set_index_method has left, or still builds or drops
+         CROSS JOIN LATERAL (
+             SELECT pg_catalog.array_agg(pg_catalog.format('DROP INDEX CONCURRENTLY IF EXISTS %I.%I', n.nspname, i.relname)) AS commands,
+                    pg_catalog.bool_or(EXISTS (SELECT FROM pg_catalog.pg_locks l
+                        WHERE l.locktype OPERATOR(pg_catalog.=) 'relation' AND l.relation OPERATOR(pg_catalog.=) i.oid
+                          AND l.mode OPERATOR(pg_catalog.=) 'ShareUpdateExclusiveLock')) AS busy
+             FROM pg_catalog.pg_index x
+                  JOIN pg_catalog.pg_class i ON i.oid OPERATOR(pg_catalog.=) x.indexrelid
+                  JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) i.relnamespace
+             WHERE x.indrelid OPERATOR(pg_catalog.=) c.oid AND NOT x.indisvalid
+               AND i.relname OPERATOR(pg_catalog.~) '^zundo_[0-9]+_twin'
+             OFFSET 0) w
          CROSS JOIN LATERAL (
              SELECT CASE WHEN c.pid OPERATOR(pg_catalog.>) 0 THEN 'Another session converts it.'
+                         WHEN w.busy THEN 'Another session changes one of its indexes.'
                          WHEN pg_catalog.pg_is_in_recovery() THEN 'The server is a standby.'
                          ELSE zundo.convert_refused(c.oid, $2) END AS refused,
                     EXISTS (SELECT FROM pg_catalog.pg_am a
@@ -701,6 +741,8 @@ BEGIN ATOMIC
              SELECT 1 AS step, pg_catalog.format('CALL zundo.convert_cleanup(%L)', c.name) AS command, NULL::bigint AS bytes,
                     NULL::pg_catalog.text AS refused
              WHERE c.pid OPERATOR(pg_catalog.=) 0
+             UNION ALL
+             SELECT 1, pg_catalog.unnest(w.commands), NULL, NULL WHERE r.refused IS NULL
              UNION ALL
              SELECT 3, CASE WHEN r.refused IS NULL THEN pg_catalog.format('CALL zundo.convert(%L, %L)', c.name, $2) END,
                     pg_catalog.pg_total_relation_size(c.oid), r.refused
@@ -716,9 +758,9 @@ BEGIN ATOMIC
                   JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) i.relnamespace
                   JOIN pg_catalog.pg_am m ON m.oid OPERATOR(pg_catalog.=) i.relam
              WHERE x.indrelid OPERATOR(pg_catalog.=) c.oid AND i.relkind OPERATOR(pg_catalog.=) 'i'::pg_catalog."char"
-               AND r.refused IS NULL AND NOT i.relispartition
+               AND r.refused IS NULL AND NOT i.relispartition AND x.indisvalid
                AND CASE WHEN $2 OPERATOR(pg_catalog.=) 'heap' THEN m.amname OPERATOR(pg_catalog.=) 'zbtree'
-                   ELSE $3 AND m.amname OPERATOR(pg_catalog.=) 'btree' AND x.indisvalid AND x.indimmediate AND NOT x.indisexclusion
+                   ELSE $3 AND m.amname OPERATOR(pg_catalog.=) 'btree' AND x.indimmediate AND NOT x.indisexclusion
                        AND (NOT x.indisunique OR pg_catalog.current_setting('server_version_num')::int OPERATOR(pg_catalog.>=) 180000)
                        AND NOT EXISTS (SELECT FROM pg_catalog.unnest(x.indclass::pg_catalog.oid[]) AS k
                                JOIN pg_catalog.pg_opclass b ON b.oid OPERATOR(pg_catalog.=) k

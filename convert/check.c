@@ -5,22 +5,54 @@
  */
 #include "postgres.h"
 
+#include <sys/statvfs.h>
+
 #include "access/genam.h"
 #include "catalog/catalog.h"
 #include "catalog/dependency.h"
 #include "catalog/pg_am.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_namespace.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "convert/convert_internal.h"
+#include "fmgr.h"
 #include "miscadmin.h"
 #include "optimizer/optimizer.h"
 #include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 #include "utils/relcache.h"
 #include "utils/syscache.h"
+
+PG_FUNCTION_INFO_V1(zundo_bytes_free);
+
+/*
+ * zundo.bytes_free(tablespace): returns how much space is free on the disk of
+ * the tablespace, or of the database's for 0; null if the user lacks the rights
+ * for pg_tablespace_size, or it is not known.
+ */
+Datum
+zundo_bytes_free(PG_FUNCTION_ARGS)
+{
+	Oid			tablespace = PG_GETARG_OID(0);
+	struct statvfs disk;
+
+	if (!OidIsValid(tablespace))
+		tablespace = MyDatabaseTableSpace;
+	if (tablespace != MyDatabaseTableSpace &&
+		!has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS) &&
+		!DatumGetBool(DirectFunctionCall2(has_tablespace_privilege_id,
+										  ObjectIdGetDatum(tablespace),
+										  CStringGetTextDatum("CREATE"))))
+		PG_RETURN_NULL();
+	if (statvfs(GetDatabasePath(MyDatabaseId, tablespace), &disk) != 0)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64((int64) disk.f_bavail * (int64) disk.f_frsize);
+}
 
 /*
  * Raises the error that the table cannot be converted, or appends the sentences
@@ -61,8 +93,9 @@ take_key(ZConversion *c, Relation rel, Relation index)
 	Form_pg_index form = index->rd_index;
 	List	   *keys = NIL;
 	List	   *operators = NIL;
+	List	   *collations = NIL;
 
-	if (c->keys != NIL || !form->indisunique || form->indisexclusion ||
+	if (c->keys != NIL || !form->indisunique || !form->indisvalid || form->indisexclusion ||
 		(index->rd_rel->relam != BTREE_AM_OID &&
 		 index->rd_rel->relam != get_index_am_oid("zbtree", true)) ||
 		RelationGetIndexExpressions(index) != NIL || RelationGetIndexPredicate(index) != NIL)
@@ -87,9 +120,25 @@ take_key(ZConversion *c, Relation rel, Relation index)
 			return;
 		keys = lappend_int(keys, attnum);
 		operators = lappend_oid(operators, operator);
+		collations = lappend_oid(collations, index->rd_indcollation[i] == column->attcollation ?
+								 InvalidOid : index->rd_indcollation[i]);
 	}
 	c->keys = keys;
 	c->operators = operators;
+	c->collations = collations;
+}
+
+/*
+ * Returns whether zundo.set_index_method may have left the invalid index, which
+ * a plan drops first.
+ */
+static bool
+may_be_left(const ZConversion *c, Relation index)
+{
+	const char *name = RelationGetRelationName(index);
+
+	return c->refusals != NULL && strncmp(name, "zundo_", 6) == 0 &&
+		strncmp(name + 6 + strspn(name + 6, "0123456789"), "_twin", 5) == 0;
 }
 
 /*
@@ -115,8 +164,8 @@ check_indexes(ZConversion *c, Relation rel)
 				index_close(index, AccessShareLock);
 				continue;
 			}
-			if (!index->rd_index->indisvalid || !index->rd_index->indisready ||
-				!index->rd_index->indislive)
+			if ((!index->rd_index->indisvalid || !index->rd_index->indisready ||
+				 !index->rd_index->indislive) && !may_be_left(c, index))
 				refuse(c, table,
 					   psprintf("Index \"%s\" is not valid.", RelationGetRelationName(index)),
 					   "Drop or rebuild the index first.");

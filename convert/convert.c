@@ -46,9 +46,6 @@
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
-/* A refresh that finds no more notes is followed by the exchange. */
-#define FEW_NOTES 500
-
 PG_FUNCTION_INFO_V1(zundo_convert);
 PG_FUNCTION_INFO_V1(zundo_convert_cleanup);
 PG_FUNCTION_INFO_V1(zundo_convert_refused);
@@ -176,22 +173,27 @@ check_shapes(const ZConversion *c)
 }
 
 /*
+ * Raises an error if another command waits for us, and we for it, as DROP TABLE
+ * and ALTER DOMAIN do, which lock the table and then the copy.
+ */
+static void
+give_way(const ZConversion *c)
+{
+	if (zconvert_is_awaited(c->table, c->copy, c->log))
+		report_change(c->table);
+}
+
+/*
  * Begins a step: locks table and copy, and takes a snapshot. The lock is not
- * waited for: DROP TABLE holds that of the table while it waits for the copy's,
- * which is ours.
+ * waited for (give_way).
  */
 static void
 begin_step(ZConversion *c)
 {
-	while (!ConditionalLockRelationOid(c->table, AccessShareLock))
+	for (int attempts = 1; !ConditionalLockRelationOid(c->table, AccessShareLock); attempts++)
 	{
-		Relation	copy = table_open(c->copy, RowExclusiveLock);
-		bool		awaited = LockHasWaitersRelation(copy, ShareUpdateExclusiveLock);
-
-		table_close(copy, NoLock);
-		if (awaited)
-			report_change(c->table);
-		zconvert_sleep(5);
+		give_way(c);
+		zconvert_sleep_before_retry(attempts);
 	}
 	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(c->table)))
 		report_change(c->table);
@@ -391,7 +393,7 @@ begin_conversion(ZConversion *c)
 	c->shape = shape_of(c->table);
 	c->copy_shape = shape_of(c->copy);
 	c->log_shape = shape_of(c->log);
-	c->copy_lock = lock_for_session(c->copy, ShareUpdateExclusiveLock);
+	c->copy_lock = lock_for_session(c->copy, ShareLock);
 	c->log_lock = lock_for_session(c->log, AccessShareLock);
 	set_attempt_tag(&tag, c->copy);
 	(void) LockAcquire(&tag, ExclusiveLock, true, false);
@@ -434,7 +436,8 @@ drop_trigger(Oid table)
 
 /*
  * Last step but one: tries to lock the table, and then exchanges the files.
- * Returns false if a lock could not be had.
+ * Returns false if a lock could not be had, or so much has changed since the
+ * last refresh that the table would be locked for long.
  */
 static bool
 try_exchange(ZConversion *c)
@@ -456,7 +459,12 @@ try_exchange(ZConversion *c)
 	table_close(copy, NoLock);
 
 	take_snapshot(c);
-	(void) zconvert_refresh(c, true);
+	if (zconvert_refresh(c, true) > ZCONVERT_MANY_NOTES)
+	{
+		table_close(rel, NoLock);
+		commit(c);
+		return false;
+	}
 	TransferPredicateLocksToHeapRelation(rel);
 	table_close(rel, NoLock);
 	drop_trigger(c->table);
@@ -480,7 +488,7 @@ end_conversion(ZConversion *c)
 	LockRelationOid(c->log, AccessExclusiveLock);
 	set_attempt_tag(&tag, c->copy);
 	(void) LockRelease(&tag, ExclusiveLock, true);
-	UnlockRelationIdForSession(&c->copy_lock, ShareUpdateExclusiveLock);
+	UnlockRelationIdForSession(&c->copy_lock, ShareLock);
 	UnlockRelationIdForSession(&c->log_lock, AccessShareLock);
 	drop(c->copy);
 	drop(c->log);
@@ -550,10 +558,11 @@ convert(ZConversion *c)
 					(errmsg("files of table \"%s\" could not be exchanged after %d attempts",
 							get_rel_name(c->table), attempts),
 					 errdetail("The last refresh has found " UINT64_FORMAT " notes.", notes)));
-		if (notes > FEW_NOTES)
+		if (notes > ZCONVERT_FEW_NOTES)
 			continue;
 		if (try_exchange(c))
 			break;
+		give_way(c);
 		zconvert_sleep_before_retry(attempts);
 	}
 	end_conversion(c);

@@ -12,6 +12,13 @@
 #include "utils/rel.h"
 #include "utils/tuplestore.h"
 
+/*
+ * What a refresh finds at most before the exchange is tried, and what the last
+ * refresh deals with at most, while the table is locked exclusively.
+ */
+#define ZCONVERT_FEW_NOTES 500
+#define ZCONVERT_MANY_NOTES 2000
+
 /* A conversion in progress. */
 typedef struct ZConversion
 {
@@ -30,6 +37,7 @@ typedef struct ZConversion
 	BlockNumber nblocks;		/* of the table when the trigger had been made */
 	List	   *keys;			/* columns of the key, integers */
 	List	   *operators;		/* their equality */
+	List	   *collations;		/* InvalidOid: that of the column */
 	List	   *indexes;		/* of the table */
 	List	   *copies;			/* of the copy, in the same order */
 	Tuplestorestate *notes;		/* what a refresh deals with */
@@ -86,10 +94,15 @@ extern void zconvert_note_exchange(Oid table);
  * zconvert_try_lock: asks for the lock of the table, and before it of the copy,
  * if one is given; AccessExclusiveLock is also that of their indexes and TOAST
  * tables. Waits for each of the tables' locks for lock_wait ms at most, while
- * others queue behind us. Returns whether all are held now, else none is.
- * Raises ERRCODE_UNDEFINED_TABLE if one of the tables has been dropped.
+ * others queue behind us, and not for GRANT, which changes the table's row of
+ * pg_class. Returns whether all are held now, else none is. Raises
+ * ERRCODE_UNDEFINED_TABLE if one of the tables has been dropped.
  *
  * zconvert_lock: asks again until the table is locked.
+ *
+ * zconvert_is_awaited: returns whether another process that holds a lock of the
+ * table waits for one of the copy or log. We hold these to the end and do not
+ * wait for the table's, so the server would not find the deadlock.
  *
  * zconvert_report_missing: raises ERRCODE_UNDEFINED_TABLE.
  */
@@ -97,6 +110,7 @@ extern void zconvert_sleep(int ms);
 extern void zconvert_sleep_before_retry(int attempts);
 extern bool zconvert_try_lock(Oid table, Oid copy, LOCKMODE mode, int lock_wait);
 extern void zconvert_lock(Oid table, LOCKMODE mode, int lock_wait);
+extern bool zconvert_is_awaited(Oid table, Oid copy, Oid log);
 extern void zconvert_report_missing(Oid table);
 
 /* ---- commands of the owner (copy.c) ---- */
@@ -112,8 +126,9 @@ extern void zconvert_report_missing(Oid table);
  * snapshot sees them.
  *
  * zconvert_refresh: makes the copy what the table is to the active snapshot
- * (CONVERT-1), if all rows have been copied or noted. The last one finds the
- * rows by an index, and leaves the log as it is. Returns the number of notes.
+ * (CONVERT-1), if all rows have been copied or noted. Returns the number of
+ * notes. The last one finds the rows by an index, leaves the log as it is, and
+ * does nothing if it returns more than ZCONVERT_MANY_NOTES.
  *
  * zconvert_index_statement: returns the statement that creates on the copy what
  * the index is on the table: the same expressions, as trees, but no constraint.

@@ -126,18 +126,23 @@ same_key(const ZConversion *c)
 	StringInfoData text;
 	ListCell   *lc1;
 	ListCell   *lc2;
+	ListCell   *lc3;
 
 	initStringInfo(&text);
-	forboth(lc1, c->keys, lc2, c->operators)
+	forthree(lc1, c->keys, lc2, c->operators, lc3, c->collations)
 	{
 		const char *column = quote_identifier(get_attname(c->table, (AttrNumber) lfirst_int(lc1),
 														  false));
 		Oid			type = get_atttype(c->table, (AttrNumber) lfirst_int(lc1));
+		Oid			collation = lfirst_oid(lc3);
+		char	   *note = psprintf("notes.%s", column);
 
 		if (text.len > 0)
 			appendStringInfoString(&text, " AND ");
-		generate_operator_clause(&text, psprintf("one.%s", column), type, lfirst_oid(lc2),
-								 psprintf("notes.%s", column), type);
+		if (OidIsValid(collation))
+			note = psprintf("(%s COLLATE %s)", note, generate_collation_name(collation));
+		generate_operator_clause(&text, psprintf("one.%s", column), type, lfirst_oid(lc2), note,
+								 type);
 	}
 	return text.data;
 }
@@ -155,12 +160,12 @@ zconvert_copy_blocks(ZConversion *c, BlockNumber first, BlockNumber end)
 }
 
 /*
- * Lets the commands read the notes that the active snapshot sees as table
- * "notes". The log also has those that former refreshes have dealt with, so it
- * is read only once. Returns the number of notes.
+ * Lets the commands read the notes that the active snapshot sees, but at most
+ * 'most', as table "notes". The log also has those that former refreshes have
+ * dealt with, so it is read only once. Returns the number of notes.
  */
 static uint64
-begin_notes(ZConversion *c)
+begin_notes(ZConversion *c, int64 most)
 {
 	Relation	log = table_open(c->log, NoLock);
 	TupleTableSlot *slot = table_slot_create(log, NULL);
@@ -169,7 +174,8 @@ begin_notes(ZConversion *c)
 	EphemeralNamedRelation relation = palloc0(sizeof(EphemeralNamedRelationData));
 	MemoryContext context;
 
-	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	while (tuplestore_tuple_count(notes) < most &&
+		   table_scan_getnextslot(scan, ForwardScanDirection, slot))
 		tuplestore_puttupleslot(notes, slot);
 	relation->md.name = pstrdup("notes");
 	relation->md.tupdesc = CreateTupleDescCopy(RelationGetDescr(log));
@@ -201,12 +207,15 @@ end_notes(ZConversion *c)
 uint64
 zconvert_refresh(ZConversion *c, bool last)
 {
+	/* with the search path for which names are written */
+	ZConvertCaller caller = zconvert_become_owner(c);
 	char	   *columns = columns_of(c->table);
 	char	   *copy = name_of(c->copy);
 	char	   *noted = psprintf("WHERE EXISTS (SELECT FROM notes WHERE %s)", same_key(c));
-	uint64		count = begin_notes(c);
+	uint64		count = begin_notes(c, last ? ZCONVERT_MANY_NOTES + 1 : PG_INT64_MAX);
 
-	if (count > 0)
+	zconvert_leave_owner(&caller);
+	if (count > 0 && (!last || count <= ZCONVERT_MANY_NOTES))
 	{
 		(void) run(c, psprintf("DELETE FROM ONLY %s one %s", copy, noted), last);
 		(void) run(c, psprintf("INSERT INTO %s (%s) SELECT %s FROM ONLY %s one %s", copy, columns,

@@ -5,15 +5,21 @@
  */
 #include "postgres.h"
 
+#include "access/heapam.h"
+#include "access/htup_details.h"
 #include "access/relation.h"
+#include "access/table.h"
 #include "access/xact.h"
+#include "catalog/pg_class.h"
 #include "common/pg_prng.h"
 #include "convert/convert_internal.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "storage/bufmgr.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
+#include "storage/lock.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
@@ -52,15 +58,41 @@ zconvert_sleep_before_retry(int attempts)
 	zconvert_sleep(1 + (int) (longest * pg_prng_double(&pg_global_prng_state)));
 }
 
-/*
- * Locks an index or TOAST table at once, or raises the error of lock_timeout.
- */
+/* Raises the error of lock_timeout, which zconvert_try_lock expects. */
+static void
+report_not_available(Oid reloid)
+{
+	ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					errmsg_internal("could not lock relation %u", reloid)));
+}
+
+/* Locks an index or TOAST table at once. */
 static void
 lock_at_once(Oid reloid, LOCKMODE mode)
 {
 	if (!ConditionalLockRelationOid(reloid, mode))
-		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-						errmsg_internal("could not lock relation %u", reloid)));
+		report_not_available(reloid);
+}
+
+/*
+ * Locks the table's row of pg_class at once. GRANT changes it without a lock of
+ * the table; we would wait for the end of its transaction with our lock.
+ */
+static void
+lock_row(Oid table)
+{
+	Relation	catalog = table_open(RelationRelationId, RowExclusiveLock);
+	HeapTuple	tuple = SearchSysCacheCopy1(RELOID, ObjectIdGetDatum(table));
+	Buffer		buffer;
+	TM_FailureData failure;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for relation %u", table);
+	if (heap_lock_tuple(catalog, tuple, GetCurrentCommandId(true), LockTupleNoKeyExclusive,
+						LockWaitError, false, &buffer, &failure) != TM_Ok)
+		report_not_available(table);
+	ReleaseBuffer(buffer);
+	table_close(catalog, RowExclusiveLock);
 }
 
 /*
@@ -92,6 +124,16 @@ lock_table(Oid table, LOCKMODE mode)
 	return true;
 }
 
+/* Returns whether the lock is one of the relation. */
+static bool
+is_lock_of(const LockInstanceData *lock, Oid reloid)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, reloid);
+	return memcmp(&lock->locktag, &tag, sizeof(tag)) == 0;
+}
+
 /* zconvert_report_missing: See convert_internal.h. */
 void
 zconvert_report_missing(Oid table)
@@ -120,6 +162,8 @@ zconvert_try_lock(Oid table, Oid copy, LOCKMODE mode, int lock_wait)
 
 		zconvert_set_local("lock_timeout", psprintf("%d", lock_wait));
 		exists = (!OidIsValid(copy) || lock_table(copy, mode)) && lock_table(table, mode);
+		if (exists)
+			lock_row(table);
 		AtEOXact_GUC(true, level);
 		ReleaseCurrentSubTransaction();
 	}
@@ -143,6 +187,29 @@ zconvert_try_lock(Oid table, Oid copy, LOCKMODE mode, int lock_wait)
 	if (!exists)
 		zconvert_report_missing(table);
 	return locked;
+}
+
+/* zconvert_is_awaited: See convert_internal.h. */
+bool
+zconvert_is_awaited(Oid table, Oid copy, Oid log)
+{
+	LockData   *locks = GetLockStatusData();
+	bool		result = false;
+
+	for (int i = 0; i < locks->nelements && !result; i++)
+	{
+		const LockInstanceData *waiter = &locks->locks[i];
+
+		if (waiter->waitLockMode == NoLock || waiter->pid == MyProcPid ||
+			(!is_lock_of(waiter, copy) && !is_lock_of(waiter, log)))
+			continue;
+		for (int j = 0; j < locks->nelements && !result; j++)
+			result = locks->locks[j].pid == waiter->pid && locks->locks[j].holdMask != 0 &&
+				is_lock_of(&locks->locks[j], table);
+	}
+	pfree(locks->locks);
+	pfree(locks);
+	return result;
 }
 
 /*

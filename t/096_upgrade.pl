@@ -45,6 +45,11 @@ $old->safe_psql('postgres', q{CREATE TABLE keyed (id int, k int) USING zheap; CR
 	CREATE TABLE parted_1 PARTITION OF parted FOR VALUES IN (1) USING zheap; ALTER TABLE parted SET ACCESS METHOD heap; DROP TABLE parted_1;
 	CREATE TABLE referring (k int REFERENCES keyed (k) ON UPDATE CASCADE) USING zheap; INSERT INTO referring SELECT k FROM keyed WHERE k < 10;
 	UPDATE keyed SET k = k + 1000; UPDATE keyed SET k = k - 1000 WHERE id % 2 = 0; UPDATE keyed SET k = id + 1 WHERE id = 4}) if $unique;
+# a conversion that has been ended, before and after the exchange
+$old->safe_psql('postgres', qq{CREATE TABLE $_ (id int PRIMARY KEY, v text) USING heap; INSERT INTO $_ SELECT g, repeat(md5(g::text), 100) FROM generate_series(1, 100) g}) for 'half', 'whole';
+$old->psql('postgres', qq{SET zundo.fault = 'convert-committed:error:4'; CALL zundo.convert('half', 'zheap')});
+$old->psql('postgres', qq{SET zundo.fault = 'convert-committed:error:7'; CALL zundo.convert('whole', 'zheap')});
+is($old->safe_psql('postgres', 'SELECT relation, phase FROM zundo.conversions ORDER BY 1'), "half|copying\nwhole|dropping", 'two conversions are left');
 my $objects = q{SELECT (SELECT count(*) FROM pg_opclass c, am WHERE opcmethod = am.oid), (SELECT count(*) FROM pg_amop, am WHERE amopmethod = am.oid),
 	(SELECT count(*) FROM pg_amproc p JOIN pg_opfamily f ON f.oid = p.amprocfamily, am WHERE opfmethod = am.oid),
 	(SELECT count(*) FROM pg_depend WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e')};
@@ -81,6 +86,8 @@ is($new->safe_psql('postgres', q{SELECT count(*) FILTER (WHERE v = repeat(md5(id
 	UPDATE large SET v = 'x' || v; SELECT count(*) FILTER (WHERE length(v) = 9601) FROM large}), "100\n100", 'large values');
 is($new->safe_psql('postgres', q{SELECT count(*) FROM pg_logical_slot_get_changes('s', NULL, NULL) WHERE data LIKE 'table public.t: UPDATE%'}), 3000, 'the logical slot') if $slots;
 is($new->safe_psql('postgres', $objects), $before, 'the operator classes of zbtree');
+is($new->safe_psql('postgres', q{UPDATE half SET v = v || 'x'; CALL zundo.convert_cleanup('half'); CALL zundo.convert_cleanup('whole'); CALL zundo.convert('half', 'zheap'); CALL zundo.convert('whole', 'heap');
+	SELECT count(*), sum(length(v)) FROM half; SELECT count(*), sum(length(v)) FROM whole; SELECT count(*) FROM zundo.conversions}), "100|320100\n100|320000\n0", 'conversions that were left');
 like($new->safe_psql('postgres', qq{SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT name FROM indexed WHERE n = 77 AND name > 'a';
 	SELECT n FROM indexed WHERE t = '$key'; EXPLAIN (COSTS OFF) SELECT n FROM indexed WHERE t = '$key'}),
 	qr/^name 77\n2000\nIndex Scan using indexed_t/, 'zbtree indexes');

@@ -348,6 +348,7 @@ $_->quit for $holder, $cleaner, $dropper;
 my $to = am() eq 'heap' ? 'zheap' : 'heap';
 $node->psql('postgres', "SET zundo.fault = 'convert-committed:error:4'; CALL zundo.convert('orders', '$to')");
 isnt(left(), 0, 'something is left');
+is(sql('SELECT relation, finding, statement FROM zundo.advise() WHERE finding = $$leftover$$'), q{orders|leftover|CALL zundo.convert_cleanup('public.orders')}, 'advice');
 my $exclusive = session($node);
 $exclusive->query_safe('BEGIN; LOCK TABLE orders');
 is(sql(q{SET statement_timeout = '60s'; SELECT relation, table_bytes IS NULL, copy_bytes > 0 FROM zundo.conversions}), 'orders|t|t', 'progress does not wait for a lock');

@@ -88,8 +88,13 @@ command_like([ dirname(__FILE__) . '/../zundo', 'convert', '--version' ], qr/^zu
 
 # 2. What would be done.
 program(2, '--check', '--check', '-n', 'shop');
-like($out, qr/^shop."Other": 8192 bytes, publications: all_of_it \(FOR ALL TABLES\)\nshop.one: \d+ kB, [^\n]*\nshop.other: 8192 bytes, [^\n]*\nneeded: \d+ kB of disk space, \d+ kB of WAL\nmeanwhile [^\n]*\n$/, 'the plan');
+like($out, qr/^shop."Other": 8192 bytes, free: \d+ [MGT]B, publications: all_of_it \(FOR ALL TABLES\)\nshop.one: \d+ kB, [^\n]*\nshop.other: 8192 bytes, [^\n]*\nneeded: \d+ kB of disk space, \d+ kB of WAL\nmeanwhile [^\n]*\n$/, 'the plan');
 like($err, qr/^zundo-convert: error: shop.nokey: cannot be converted: It has no unique index on columns that are NOT NULL. Add a primary key/, 'what is refused');
+my $function = sql(q{SELECT pg_get_functiondef('zundo.bytes_free'::regproc)});
+sql(q{CREATE OR REPLACE FUNCTION zundo.bytes_free(tablespace oid) RETURNS bigint LANGUAGE sql AS 'SELECT 10000::bigint'});
+program(2, '--check on a full disk', '--check', '-t', 'shop.other', '-t', 'shop.one');
+is($err, "zundo-convert: error: shop.one: may need " . sql(q{SELECT pg_size_pretty(pg_total_relation_size('shop.one'))}) . " of disk space, and 10000 bytes are free\n", 'says so');
+sql($function);
 program(0, '--dry-run', '--dry-run', '-t', 'tree.root', '-t', 'tree.leaf*', '-t', 'mine');
 my $parents = server_major() >= 17 ? "CALL zundo.convert('tree.branch', 'zheap');\nCALL zundo.convert('tree.root', 'zheap');\n" : '';
 is($out, "CALL zundo.convert('public.mine', 'zheap');\n" . join('', map { "CALL zundo.convert('tree.leaf$_', 'zheap');\n" } 1 .. 3) . $parents, 'statements, each once');
@@ -164,6 +169,28 @@ program(3, 'an index that fails', '--to=heap', '-t', 'ix.broken', '-t', 'ix.plai
 like($err, qr/division by zero.*ix.broken: an index was not changed; nothing is left of the attempt.*converted: 1, refused: 0, failed: 1, not begun: 0\n$/s, 'says so');
 is(am('ix'), 'broken zheap, plain heap, t zheap', 'access methods');
 is(sql('SELECT count(*) FROM pg_index WHERE NOT indisvalid') - 1, 0, 'no index is left');
+
+# what a crash in zundo.set_index_method leaves is dropped, but not what it still builds
+sql(q{CREATE TABLE ix.crashed (id int PRIMARY KEY, v int) USING zheap; CREATE INDEX "v'v" ON ix.crashed (v); INSERT INTO ix.crashed VALUES (1, 1)});
+for my $step (2, 4, 6, 8)
+{
+	$node->psql('postgres', qq{SET zundo.fault = 'index-step:error:$step'; CALL zundo.set_index_method('ix."v''v"', 'zbtree')});
+	program(0, '--check', '--check', '--to=heap', '-t', 'ix.crashed');
+	like($out, qr/^ix.crashed: leftovers of an earlier attempt\n(ix.crashed: zundo.set_index_method[^\n]*\n)*ix.crashed: \d+ kB/, "step $step: finds it");
+	program(0, "after step $step", $step == 4 ? ('--to=heap', '-t', 'ix.crashed') : ('--zbtree', '-t', 'ix.crashed'));
+	is(sql(q{SELECT count(*) FROM pg_class WHERE relname ~ '^zundo_.*twin'}), 0, 'nothing is left');
+	program(0, 'again', '-q', '-t', 'ix.crashed') if $step == 4;
+	sql(q{CALL zundo.set_index_method('ix."v''v"', 'btree')});
+}
+my ($changing, $reading) = map { session($node) } 1 .. 2;
+$reading->query_safe('BEGIN; INSERT INTO ix.crashed VALUES (2, 2)');
+$changing->query_until(qr/begun/, qq{\\echo begun\nCALL zundo.set_index_method('ix."v''v"', 'zbtree');\n});
+$node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_class WHERE relname ~ '^zundo_.*twin'});
+is(sql(q{SELECT command, refused FROM zundo.convert_plan('ix.crashed', 'heap')}), '|Another session changes one of its indexes.', 'an index that is being built');
+$reading->query_safe('COMMIT');
+ask($changing, 'SELECT 1');
+is($complaint, '', 'it is built');
+$_->quit for $changing, $reading;
 sql('DROP SCHEMA ix CASCADE');
 
 # many tables: each costs the same
