@@ -285,7 +285,7 @@ fires_all(const Node *command)
  *	1. The checks raise errors before the command locks or changes anything.
  *	   zdrop_guard_check comes first: it may wait for locks on tables.
  *	2. Some commands are replaced by others, or not executed at all. ALTER TABLE
- *	   may take constraints from indexes, which get them back at the end.
+ *	   may take constraints from indexes, which get them back.
  *	3. The command runs in a level without a query: the rows that it fetches
  *	   belong to no query in which it is nested. After an error, the server
  *	   itself restores the settings that zaccess_method_for_script has changed.
@@ -304,6 +304,7 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 	int			settings;
 	bool		guarded;
 	bool		noted;
+	bool		attaches;
 	bool		discards;
 	bool		fires;
 	uint32		nhandles;
@@ -326,6 +327,7 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 	settings = zaccess_method_for_script(pstmt->utilityStmt);
 	guarded = zdrop_guard_begin(pstmt->utilityStmt);	/* object_access_hook */
 	noted = zconvert_begin_command(pstmt->utilityStmt); /* the same */
+	attaches = zconstraint_begin(detached); /* the same */
 	discards = zrollback_temp_due_after(pstmt->utilityStmt);
 	fires = fires_all(pstmt->utilityStmt);
 	nhandles = zhandle_count();
@@ -342,12 +344,14 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 	}
 	PG_CATCH();
 	{
+		zconstraint_end(attaches);
 		zconvert_end_command(noted);
 		zdrop_guard_end(guarded);
 		leave_failed_level(&level);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	zconstraint_end(attaches);
 	zconvert_end_command(noted);
 	zdrop_guard_end(guarded);
 	(void) zlevel_pop(&level);

@@ -108,13 +108,24 @@ extern PlannedStmt *zindex_method_choose(PlannedStmt *pstmt, const char *query_s
  *
  * zconstraint_detach: drops, but not with their indexes, the constraints with
  * zbtree indexes that the command would make again as btree's. Returns what
- * zconstraint_attach takes when the command has ended, to make them again.
+ * the following take.
  *
- * Both qualify the name of the table in an ALTER TABLE once they have locked
- * it, and so take the copy that zindex_method_choose has made.
+ * zconstraint_begin: installs an object access hook by which the indexes that
+ * the command makes again get the constraints back. Returns whether it has; the
+ * result is passed to zconstraint_end when the command has ended or failed, and
+ * that removes the hook.
+ *
+ * zconstraint_attach: gives indexes that the command has left as they were the
+ * constraints back. Called when it has ended.
+ *
+ * zconstraint_use_index and zconstraint_detach qualify the name of the table
+ * in an ALTER TABLE once they have locked it, and so take the copy that
+ * zindex_method_choose has made.
  */
 extern void zconstraint_use_index(AlterTableStmt *stmt, Oid reloid);
 extern List *zconstraint_detach(Node *command);
+extern bool zconstraint_begin(List *detached);
+extern void zconstraint_end(bool begun);
 extern void zconstraint_attach(List *detached);
 
 /* ---- utility commands: DROP EXTENSION zundo (drop_guard.c) ---- */

@@ -9,8 +9,9 @@
  *   have made of the command.
  * - ALTER TABLE ... ALTER COLUMN ... TYPE, SET EXPRESSION: the server makes the
  *   constraint again from its definition, which cannot name the access method,
- *   but a unique index from one that does. So the index has no constraint while
- *   the command is executed, and gets an equal one afterwards.
+ *   but a unique index from one that does. So the index has no constraint when
+ *   the command begins, and the new one gets an equal one when it is made: what
+ *   follows in the command, and its event triggers, find it there.
  *
  * Locks: AccessExclusiveLock on the tables and the indexes, as the commands
  * themselves. Crash points: none.
@@ -42,8 +43,10 @@
 #include "nodes/parsenodes.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
 /* A constraint that its index has lost for the time of a command. */
@@ -54,6 +57,7 @@ typedef struct Detached
 	char		type;
 	char	   *comment;		/* or NULL */
 	List	   *columns;		/* the index's, attribute numbers */
+	bool		attached;		/* an index has it again */
 } Detached;
 
 /* Returns whether the relation is a zbtree index. */
@@ -90,6 +94,18 @@ static bool
 changes_column(const AlterTableCmd *cmd)
 {
 	return cmd->subtype == AT_AlterColumnType || zc_sets_expression(cmd);
+}
+
+/* Returns whether the column is one of the index's. */
+static bool
+has_column(Relation index, AttrNumber attnum)
+{
+	for (int i = 0; attnum != InvalidAttrNumber && i < index->rd_index->indnatts; i++)
+	{
+		if (index->rd_index->indkey.values[i] == attnum)
+			return true;
+	}
+	return false;
 }
 
 /* ---- USING INDEX ---- */
@@ -197,6 +213,15 @@ commands_for(Relation table, Relation index, const Constraint *constraint, List 
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("zbtree index \"%s\" cannot belong to a deferrable constraint",
 						RelationGetRelationName(index))));
+	foreach(lc, cmds)
+	{
+		AlterTableCmd *drop = lfirst_node(AlterTableCmd, lc);
+
+		/* the index goes with it, before the constraint is made */
+		if (drop->subtype == AT_DropColumn &&
+			has_column(index, get_attnum(RelationGetRelid(table), drop->name)))
+			return NIL;
+	}
 	check_sorting(table, index);
 	check_columns(index, constraint->contype == CONSTR_PRIMARY);
 	foreach(lc, cmds)
@@ -309,16 +334,12 @@ changes_index(Oid reloid, bool inherits, Relation index, List *cmds)
 	{
 		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
 		bool		drops = cmd->subtype == AT_DropColumn && !keeps;
-		AttrNumber	attnum = drops || changes_column(cmd) ? get_attnum(reloid, cmd->name) : 0;
 
-		for (int i = 0; attnum != 0 && i < index->rd_index->indnatts; i++)
-		{
-			if (index->rd_index->indkey.values[i] != attnum)
-				continue;
-			if (drops)
-				return false;
-			result = true;
-		}
+		if (!(drops || changes_column(cmd)) || !has_column(index, get_attnum(reloid, cmd->name)))
+			continue;
+		if (drops)
+			return false;
+		result = true;
 	}
 	return result;
 }
@@ -375,6 +396,7 @@ detach(Oid oid)
 	result->type = form->indisprimary ? CONSTRAINT_PRIMARY : CONSTRAINT_UNIQUE;
 	result->comment = GetComment(constraint, ConstraintRelationId, 0);
 	result->columns = NIL;
+	result->attached = false;
 
 	ObjectAddressSet(self, RelationRelationId, oid);
 	deleteDependencyRecordsForClass(RelationRelationId, oid, ConstraintRelationId,
@@ -478,25 +500,16 @@ lost_column(const Detached *detached)
 	return false;
 }
 
-/*
- * Gives the index the constraint. The server has made it again, or left it as
- * it was, or dropped it with a column, directly or by CASCADE.
- */
+/* Gives the index the constraint. */
 static void
-attach(const Detached *detached)
+attach(Detached *detached, Oid oid)
 {
-	Oid			oid = get_relname_relid(detached->name, get_rel_namespace(detached->table));
 	bool		primary = detached->type == CONSTRAINT_PRIMARY;
-	Relation	table;
+	Relation	table = table_open(detached->table, NoLock);
 	Relation	index;
 	IndexInfo  *info;
 	ObjectAddress constraint;
 
-	if (lost_column(detached))
-		return;
-	if (!is_zbtree(oid) || IndexGetRelation(oid, true) != detached->table)
-		elog(ERROR, "index \"%s\" of a constraint has vanished", detached->name);
-	table = table_open(detached->table, NoLock);
 	index = index_open(oid, AccessExclusiveLock);
 	info = BuildIndexInfo(index);
 	if (primary && !index->rd_index->indisprimary)
@@ -512,14 +525,104 @@ attach(const Detached *detached)
 	CommandCounterIncrement();
 	index_close(index, NoLock);
 	table_close(table, NoLock);
+	detached->attached = true;
 }
 
-/* zconstraint_attach: See heap_readers.h. */
+/* What the command has detached, and the hook that was there before. */
+static List *waiting = NIL;
+static object_access_hook_type previous_hook = NULL;
+
+/* Returns whether the relation, just made and not visible yet, is an index. */
+static bool
+is_new_index(Oid oid)
+{
+	Relation	catalog = table_open(RelationRelationId, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	bool		result;
+
+	ScanKeyInit(&key, Anum_pg_class_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(oid));
+	scan = systable_beginscan(catalog, ClassOidIndexId, true, SnapshotSelf, 1, &key);
+	tuple = systable_getnext(scan);
+	result = HeapTupleIsValid(tuple) &&
+		((Form_pg_class) GETSTRUCT(tuple))->relkind == RELKIND_INDEX;
+	systable_endscan(scan);
+	table_close(catalog, AccessShareLock);
+	return result;
+}
+
+/*
+ * The object access hook: called for each new object, and for other events,
+ * which are ignored. The server has entered the index into the catalogs, and is
+ * about to make that visible and to build it.
+ */
+static void
+on_access(ObjectAccessType access, Oid class, Oid object, int part, void *arg)
+{
+	ListCell   *lc;
+
+	Assert(previous_hook != on_access);
+	if (previous_hook)
+		previous_hook(access, class, object, part, arg);
+	if (access != OAT_POST_CREATE || class != RelationRelationId || part != 0 ||
+		!is_new_index(object))
+		return;
+	CommandCounterIncrement();
+	foreach(lc, waiting)
+	{
+		Detached   *detached = lfirst(lc);
+
+		if (!detached->attached && IndexGetRelation(object, true) == detached->table &&
+			strcmp(get_rel_name(object), detached->name) == 0)
+			attach(detached, object);
+	}
+}
+
+/*
+ * zconstraint_begin: See heap_readers.h. In a command within such a command
+ * (an event trigger's), the constraints come back at its end.
+ */
+bool
+zconstraint_begin(List *detached)
+{
+	if (detached == NIL || waiting != NIL)
+		return false;
+	previous_hook = object_access_hook;
+	object_access_hook = on_access;
+	waiting = detached;
+	return true;
+}
+
+void
+zconstraint_end(bool begun)
+{
+	if (!begun)
+		return;
+	Assert(object_access_hook == on_access);
+	object_access_hook = previous_hook;
+	waiting = NIL;
+}
+
+/*
+ * zconstraint_attach: See heap_readers.h. The server may have left an index as
+ * it was, or dropped it with a column, directly or by CASCADE.
+ */
 void
 zconstraint_attach(List *detached)
 {
 	ListCell   *lc;
 
 	foreach(lc, detached)
-		attach(lfirst(lc));
+	{
+		Detached   *d = lfirst(lc);
+		Oid			oid;
+
+		if (d->attached || lost_column(d))
+			continue;
+		oid = get_relname_relid(d->name, get_rel_namespace(d->table));
+		if (!is_zbtree(oid) || IndexGetRelation(oid, true) != d->table)
+			elog(ERROR, "index \"%s\" of a constraint has vanished", d->name);
+		attach(d, oid);
+	}
 }

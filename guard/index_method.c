@@ -123,6 +123,7 @@ typedef struct Wanted
 	bool		deferrable;
 	List	   *columns;		/* IndexElem or String */
 	bool		analysed;		/* so are their expressions */
+	bool		copied;			/* from a zbtree index, by LIKE */
 	List	   *cmds;			/* of the ALTER TABLE that adds it */
 	const char *query_string;	/* to report errors, or NULL */
 } Wanted;
@@ -308,6 +309,11 @@ obstacle(const Wanted *wanted)
 		return "Unique indexes cannot be zbtree before PostgreSQL 18.";
 	if (!has_zheap(wanted->table))
 		return "The table, or a partition of it, is not a zheap table.";
+	foreach(lc, wanted->cmds)
+	{
+		if (lfirst_node(AlterTableCmd, lc)->subtype == AT_SetAccessMethod)
+			return "The command changes the access method of the table.";
+	}
 	if (wanted->deferrable)
 		return "The constraint is deferrable.";
 	foreach(lc, wanted->columns)
@@ -337,10 +343,10 @@ find_parameter(List *options)
 
 /*
  * Returns the access method for an index that is wanted as zbtree, because its
- * options contain the parameter, or by default. If that cannot be, takes the
- * parameter out of the options, with a NOTICE. pg_upgrade gets an error
- * (ERRCODE_FEATURE_NOT_SUPPORTED), because the file that it has for the index
- * is zbtree's.
+ * options contain the parameter, or it is a copy, or by default. If that
+ * cannot be, takes the parameter out of the options, with a NOTICE. pg_upgrade
+ * gets an error (ERRCODE_FEATURE_NOT_SUPPORTED), because the file that it has
+ * for the index is zbtree's.
  */
 static char *
 choose(const Wanted *wanted, List **options)
@@ -355,7 +361,7 @@ choose(const Wanted *wanted, List **options)
 													 (Node *) makeString("zbtree"), -1));
 		return pstrdup("zbtree");
 	}
-	ereport(asked == NULL ? DEBUG1 : IsBinaryUpgrade ? ERROR : NOTICE,
+	ereport(asked == NULL && !wanted->copied ? DEBUG1 : IsBinaryUpgrade ? ERROR : NOTICE,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("an index of table \"%s\" will use access method \"btree\" instead of "
 					"\"zbtree\"", get_rel_name(wanted->table)),
@@ -414,13 +420,14 @@ leaves_method_open(const PlannedStmt *pstmt, const char *query_string)
 /*
  * Sets the access method of an index that CREATE INDEX or CREATE TABLE makes.
  * The copy that LIKE makes of an index, which is analysed already, has the
- * method of the original.
+ * method of the original, or btree if it is zbtree and that cannot be.
  */
 static void
 choose_for_index(Oid reloid, PlannedStmt *pstmt, const char *query_string)
 {
 	IndexStmt  *stmt = castNode(IndexStmt, pstmt->utilityStmt);
 	bool		btree = strcmp(stmt->accessMethod, "btree") == 0;
+	bool		zbtree = strcmp(stmt->accessMethod, "zbtree") == 0;
 	Wanted		wanted = {0};
 
 	wanted.table = reloid;
@@ -429,12 +436,13 @@ choose_for_index(Oid reloid, PlannedStmt *pstmt, const char *query_string)
 	wanted.deferrable = stmt->deferrable;
 	wanted.columns = stmt->indexParams;
 	wanted.analysed = stmt->transformed;
+	wanted.copied = stmt->transformed && zbtree;
 	wanted.query_string = query_string;
 	if (stmt->excludeOpNames != NIL)
 		return;
-	if (find_parameter(stmt->options) ? btree || strcmp(stmt->accessMethod, "zbtree") == 0 :
-		btree && !stmt->transformed && defaults_to_zbtree(reloid) &&
-		(stmt->isconstraint || leaves_method_open(pstmt, query_string)))
+	if (find_parameter(stmt->options) ? btree || zbtree : wanted.copied ||
+		(btree && !stmt->transformed && defaults_to_zbtree(reloid) &&
+		 (stmt->isconstraint || leaves_method_open(pstmt, query_string))))
 		stmt->accessMethod = choose(&wanted, &stmt->options);
 }
 

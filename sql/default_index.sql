@@ -74,6 +74,9 @@ CREATE TABLE z (id int PRIMARY KEY, a int UNIQUE, b int UNIQUE WITH (fillfactor 
 ALTER TABLE z ADD e serial UNIQUE, ADD f int UNIQUE INITIALLY DEFERRED, ADD g int, ADD UNIQUE (g, a), ADD h bigint UNIQUE WITH (access_method = zbtree);
 CREATE TABLE h (id int PRIMARY KEY) USING heap;
 ALTER TABLE h ADD UNIQUE (id);
+CREATE TABLE c (id int) USING zheap;
+ALTER TABLE c SET ACCESS METHOD heap, ADD PRIMARY KEY (id);
+ALTER TABLE c SET ACCESS METHOD zheap, ADD UNIQUE (id) WITH (access_method = zbtree);
 CREATE TEMP TABLE t (id int PRIMARY KEY) USING zheap;
 CREATE UNIQUE INDEX z_using ON z (a, b);
 ALTER TABLE z ADD UNIQUE USING INDEX z_using;
@@ -87,7 +90,7 @@ CREATE TABLE o_like (LIKE o INCLUDING INDEXES, b int UNIQUE) USING zheap;
 CREATE SCHEMA s CREATE TABLE s (id int PRIMARY KEY) USING zheap CREATE INDEX s_i ON s (id);
 SELECT * FROM methods UNION ALL SELECT relname, amname, reloptions FROM pg_class c JOIN pg_am a ON a.oid = c.relam
 	WHERE c.relkind = 'i' AND c.relnamespace IN ('s'::regnamespace, pg_my_temp_schema()) ORDER BY 1;
-DROP TABLE z, h, o, o_like, s.s;
+DROP TABLE z, h, c, o, o_like, s.s;
 DROP SCHEMA s;
 
 -- partitioned tables: all tables of a tree have the same answer

@@ -122,8 +122,9 @@ like(sql(q{ANALYZE w; EXPLAIN (COSTS OFF) SELECT x.id FROM w x LEFT JOIN w y ON 
 sql(q{CREATE TABLE x (k int, UNIQUE (k)) USING zheap; CREATE TABLE y (LIKE w INCLUDING ALL) USING zheap});
 is(sql(q{SELECT relname, amname FROM pg_class k JOIN pg_am a ON a.oid = k.relam WHERE relname IN ('x_k_key', 'y_k_a_idx') ORDER BY 1}), "x_k_key|btree\ny_k_a_idx|zbtree",
 	'the index of a constraint is btree, that of LIKE is as it was');
+is(sql(q{CREATE TABLE y2 (LIKE w INCLUDING ALL) USING heap; SELECT count(*) > 0 AND bool_and(amname = 'btree') FROM pg_index JOIN pg_class k ON k.oid = indexrelid JOIN pg_am a ON a.oid = relam WHERE indrelid = 'y2'::regclass}), 't',
+	'a heap table that is LIKE another has btree indexes');
 for my $t (
-	[q{CREATE TABLE y2 (LIKE w INCLUDING ALL) USING heap}, 'LIKE into a heap table'],
 	[q{CREATE TABLE y3 (k int) USING heap; CREATE UNIQUE INDEX ON y3 USING zbtree (k)}, 'a heap table'],
 	[q{CREATE TABLE q (k int) PARTITION BY RANGE (k); CREATE TABLE q1 PARTITION OF q FOR VALUES FROM (0) TO (9) USING zheap; CREATE TABLE q2 PARTITION OF q FOR VALUES FROM (9) TO (19) USING heap; CREATE UNIQUE INDEX ON q USING zbtree (k)}, 'a heap partition'],
 	[q{CREATE TABLE r (k int) PARTITION BY RANGE (k); CREATE UNIQUE INDEX ON r USING zbtree (k); CREATE TABLE r2 (k int) USING heap; ALTER TABLE r ATTACH PARTITION r2 FOR VALUES FROM (9) TO (19)}, 'an attached heap partition'])
