@@ -15,6 +15,20 @@ INSERT INTO reading SELECT g, '2020-01-01'::date + g % 59, g FROM generate_serie
 CREATE TABLE dept (id int PRIMARY KEY, up int REFERENCES dept, name text UNIQUE);
 INSERT INTO dept VALUES (1, NULL, 'all'), (2, 1, 'sales'), (3, 1, 'works'), (4, 3, 'tools'), (5, 4, 'saws');
 CREATE TABLE audit (no int GENERATED ALWAYS AS IDENTITY, what text, was jsonb, is_now jsonb);
+CREATE TABLE cust (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, email text UNIQUE NOT NULL, name text, tags text[] DEFAULT '{}', since date DEFAULT '2021-01-01');
+INSERT INTO cust (email, name) SELECT 'u' || g || '@x.org', 'user ' || g FROM generate_series(1, 12) g;
+CREATE TABLE ord (id int PRIMARY KEY, cust int NOT NULL, state text DEFAULT 'open', total numeric(10,2) NOT NULL DEFAULT 0, at timestamp DEFAULT '2021-02-03');
+INSERT INTO ord SELECT g, 1 + g % 12, CASE g % 3 WHEN 0 THEN 'open' WHEN 1 THEN 'paid' ELSE 'sent' END, g * 1.5 FROM generate_series(1, 40) g;
+CREATE TABLE goods (ord int REFERENCES ord ON DELETE CASCADE, no int, sku text, qty int, price numeric, line numeric GENERATED ALWAYS AS (qty * price) STORED, PRIMARY KEY (ord, no));
+INSERT INTO goods SELECT g, n, 'sku' || (g + n) % 7, n, 2.5 FROM generate_series(1, 40) g, generate_series(1, 3) n;
+CREATE TABLE log (no int GENERATED ALWAYS AS IDENTITY, what text, a jsonb);
+CREATE TABLE meter (dev int, at timestamptz, v float8, PRIMARY KEY (dev, at)) PARTITION BY RANGE (at);
+CREATE TABLE meter_a PARTITION OF meter FOR VALUES FROM ('2021-01-01') TO ('2021-02-01');
+CREATE TABLE meter_b PARTITION OF meter FOR VALUES FROM ('2021-02-01') TO ('2021-03-01');
+CREATE TABLE meter_rest PARTITION OF meter DEFAULT;
+INSERT INTO meter SELECT g % 4, '2021-01-01'::timestamptz + g * interval '17 h', g FROM generate_series(1, 100) g;
+CREATE TABLE task (id serial PRIMARY KEY, q text DEFAULT 'd', prio int DEFAULT 0, taken int, tries int DEFAULT 0, body jsonb);
+INSERT INTO task (q, prio, body) SELECT CASE WHEN g % 2 = 0 THEN 'd' ELSE 'e' END, g % 3, jsonb_build_object('n', g) FROM generate_series(1, 30) g;
 ### queue: take one job
 UPDATE job SET state = 'run', worker = 'a' WHERE id = (SELECT id FROM job WHERE state = 'new' ORDER BY prio DESC, id FOR UPDATE SKIP LOCKED LIMIT 1) RETURNING id, prio;
 ### queue: delete and return the next job
@@ -418,3 +432,177 @@ BEGIN; SELECT id FROM dept WHERE id = 1 FOR KEY SHARE; INSERT INTO dept VALUES (
 UPDATE account SET version = coalesce(version, 0) + 1 WHERE id = 1; UPDATE account SET version = coalesce(version, 0) - 1 WHERE id = 1; SELECT version FROM account WHERE id = 1;
 ### orm: row as json
 SELECT row_to_json(a) FROM account a WHERE id = 2;
+### etag: hash of ctid and xmin is stable until a change
+SELECT md5(ctid::text || xmin::text) AS e FROM cust WHERE id = 3 \gset
+SELECT md5(ctid::text || xmin::text) = :'e' FROM cust WHERE id = 3; UPDATE cust SET name = 'n' WHERE id = 3; SELECT md5(ctid::text || xmin::text) = :'e' FROM cust WHERE id = 3; SELECT md5(ctid::text || xmin::text) = :'e' FROM cust WHERE id = 3 FOR UPDATE;
+### xmin: token of an upsert
+INSERT INTO cust (email, name) VALUES ('u1@x.org', 'n1') ON CONFLICT (email) DO UPDATE SET name = excluded.name RETURNING xmin AS x \gset
+SELECT count(*) FROM cust WHERE xmin = :'x'; UPDATE cust SET name = 'z' WHERE email = 'u1@x.org' AND xmin::text = :'x' RETURNING name;
+### xmin: token in jsonb
+SELECT jsonb_build_object('id', id, 'v', xmin::text) AS doc FROM cust WHERE id = 2 \gset
+UPDATE cust SET name = 'j' WHERE id = (:'doc'::jsonb ->> 'id')::int AND xmin::text = :'doc'::jsonb ->> 'v' RETURNING name; UPDATE cust SET name = 'k' WHERE id = (:'doc'::jsonb ->> 'id')::int AND xmin::text = :'doc'::jsonb ->> 'v' RETURNING name;
+### xmin: DELETE with token, batch
+SELECT array_agg(id ORDER BY id) AS i, array_agg(xmin ORDER BY id) AS x FROM ord WHERE id < 5 \gset
+UPDATE ord SET total = 0 WHERE id = 2; DELETE FROM ord o USING unnest(:'i'::int[], :'x'::xid[]) v(i, x) WHERE o.id = v.i AND o.xmin = v.x RETURNING id;
+### xmin: rolled back change keeps the token
+SELECT xmin AS a FROM ord WHERE id = 1 \gset
+BEGIN; UPDATE ord SET total = 3 WHERE id = 1; ROLLBACK; UPDATE ord SET total = 4 WHERE id = 1 AND xmin = :'a' RETURNING total;
+### xmin: locks do not change the token
+SELECT xmin AS a FROM ord WHERE id = 1 \gset
+BEGIN; SELECT FROM ord WHERE id = 1 FOR KEY SHARE; SELECT FROM ord WHERE id = 1 FOR UPDATE; COMMIT; SELECT xmin = :'a' FROM ord WHERE id = 1; INSERT INTO goods (ord, no, sku, qty, price) VALUES (1, 9, 's', 1, 1); SELECT xmin = :'a' FROM ord WHERE id = 1;
+### xmin: joined row versions of two tables
+SELECT o.xmin AS a, c.xmin AS b FROM ord o JOIN cust c ON c.id = o.cust WHERE o.id = 7 \gset
+WITH c AS (UPDATE cust SET name = 'both' WHERE id = 8 AND xmin = :'b' RETURNING id) UPDATE ord SET state = 'both' FROM c WHERE ord.cust = c.id AND ord.id = 7 AND ord.xmin = :'a' RETURNING ord.id, state;
+### xmin: through an updatable view
+CREATE VIEW v AS SELECT xmin AS ver, id, name FROM cust; SELECT ver FROM v WHERE id = 5 \gset
+UPDATE v SET name = 'view' WHERE id = 5 AND ver = :'ver' RETURNING name; UPDATE v SET name = 'again' WHERE id = 5 AND ver = :'ver' RETURNING name;
+### xmin: of a partitioned table
+SELECT xmin AS a FROM meter WHERE dev = 1 AND v = 5 \gset
+UPDATE meter SET v = 500 WHERE dev = 1 AND v = 5 AND xmin = :'a' RETURNING tableoid::regclass, v; UPDATE meter SET at = '2022-01-01' WHERE v = 500 RETURNING tableoid::regclass;
+### xmin: rows changed by this transaction, EXISTS
+BEGIN; UPDATE ord SET state = 'mine' WHERE id IN (5, 6); SELECT id FROM ord WHERE EXISTS (SELECT WHERE xmin = pg_current_xact_id()::xid) ORDER BY 1; COMMIT;
+### xmin: modified in this transaction as a column
+BEGIN; UPDATE ord SET state = 'mine' WHERE id = 5; SELECT id, xmin = pg_current_xact_id()::xid AS mine FROM ord WHERE id IN (4, 5) ORDER BY 1; COMMIT;
+### cmin: order of the commands of a transaction
+BEGIN; INSERT INTO log (what) VALUES ('a'); INSERT INTO log (what) VALUES ('b'); SELECT what FROM log WHERE xmin = pg_current_xact_id()::xid ORDER BY cmin::text::int DESC; COMMIT;
+### ctid: keyset by ctid
+SELECT count(*) FROM (SELECT ctid FROM ord WHERE ctid > '(0,10)' ORDER BY ctid LIMIT 10) s; SELECT id FROM ord WHERE ctid > '(0,10)' ORDER BY ctid LIMIT 3;
+### ctid: first and last row
+SELECT min(ctid), max(ctid) FROM ord; SELECT id FROM ord WHERE ctid = (SELECT max(ctid) FROM ord);
+### ctid: SELECT FOR UPDATE into an array, then ANY
+DO $$ DECLARE a tid[]; BEGIN SELECT array_agg(c) INTO a FROM (SELECT ctid AS c FROM ord WHERE state = 'open' ORDER BY id LIMIT 5 FOR UPDATE) s; UPDATE ord SET state = 'taken' WHERE ctid = ANY (a); END $$; SELECT count(*) FROM ord WHERE state = 'taken';
+### ctid: UPDATE RETURNING ctid, then DELETE by it in the transaction
+BEGIN; UPDATE ord SET state = 'z' WHERE id = 9 RETURNING ctid AS c \gset
+DELETE FROM ord WHERE ctid = :'c' RETURNING id; ROLLBACK; SELECT state FROM ord WHERE id = 9;
+### ctid: dedup by window in a CTE with EXISTS
+INSERT INTO log (what) SELECT 'd' || g % 3 FROM generate_series(1, 12) g; WITH r AS (SELECT ctid, row_number() OVER (PARTITION BY what ORDER BY no) AS n FROM log) DELETE FROM log l WHERE EXISTS (SELECT FROM r WHERE r.ctid = l.ctid AND n > 1) RETURNING no;
+### ctid: dedup by LATERAL
+INSERT INTO log (what) SELECT 'd' || g % 3 FROM generate_series(1, 12) g; DELETE FROM log WHERE ctid IN (SELECT l.ctid FROM log l CROSS JOIN LATERAL (SELECT ctid AS c FROM log k WHERE k.what = l.what ORDER BY no LIMIT 1) f WHERE l.ctid <> f.c); SELECT no, what FROM log ORDER BY 1;
+### ctid: update the newest row of each group
+INSERT INTO log (what) SELECT 'd' || g % 3 FROM generate_series(1, 12) g; UPDATE log SET a = '1' WHERE ctid IN (SELECT DISTINCT ON (what) ctid FROM log ORDER BY what, no DESC) RETURNING no;
+### ctid: update all rows in two halves by join
+UPDATE ord SET total = total + 1 FROM (SELECT ctid AS c, ntile(2) OVER (ORDER BY id) AS half FROM ord) h WHERE ord.ctid = h.c AND half = 2; SELECT sum(total) FROM ord;
+### tid range: a join with block numbers
+SELECT count(*) FROM generate_series(0, 0) b, ord WHERE ord.ctid >= format('(%s,0)', b)::tid AND ord.ctid < format('(%s,0)', b + 1)::tid;
+### tablesample: repeatable
+SELECT count(*) FROM (SELECT id FROM ord TABLESAMPLE BERNOULLI (40) REPEATABLE (7)) s; SELECT array_agg(id ORDER BY id) FROM ord TABLESAMPLE BERNOULLI (40) REPEATABLE (7); SELECT count(*) FROM ord TABLESAMPLE SYSTEM (100);
+### queue: cursor FOR UPDATE SKIP LOCKED
+BEGIN; DECLARE c CURSOR FOR SELECT id FROM task ORDER BY id FOR UPDATE SKIP LOCKED; FETCH 2 FROM c; DELETE FROM task WHERE CURRENT OF c; FETCH 1 FROM c; UPDATE task SET tries = 9 WHERE CURRENT OF c; COMMIT; SELECT id, tries FROM task ORDER BY id LIMIT 3;
+### queue: requeue at the end
+WITH d AS (DELETE FROM task WHERE id = (SELECT min(id) FROM task) RETURNING q, prio, body) INSERT INTO task (q, prio, body) SELECT * FROM d RETURNING id, body;
+### queue: UPDATE RETURNING old state by a join
+UPDATE task n SET prio = 99 FROM (SELECT id, prio FROM task WHERE id < 4 FOR UPDATE) o WHERE n.id = o.id RETURNING n.id, o.prio, n.prio;
+### queue: nested SKIP LOCKED in a scalar function
+CREATE FUNCTION grab() RETURNS int LANGUAGE plpgsql AS $$ DECLARE i int; BEGIN SELECT id INTO i FROM task WHERE taken IS NULL ORDER BY id FOR UPDATE SKIP LOCKED LIMIT 1; UPDATE task SET taken = 7 WHERE id = i; RETURN i; END $$; SELECT grab() FROM generate_series(1, 4);
+### cursor: scroll backwards after own updates
+BEGIN; DECLARE c SCROLL CURSOR FOR SELECT id, state FROM ord ORDER BY id; FETCH 3 FROM c; UPDATE ord SET state = 'new' WHERE id < 6; FETCH 2 FROM c; FETCH BACKWARD 3 FROM c; FETCH ABSOLUTE 5 FROM c; MOVE LAST IN c; FETCH PRIOR FROM c; COMMIT;
+### cursor: WHERE CURRENT OF twice, and after deletion
+BEGIN; DECLARE c CURSOR FOR SELECT id FROM ord WHERE id > 10 FOR UPDATE; FETCH c; UPDATE ord SET total = 1 WHERE CURRENT OF c RETURNING id, total; UPDATE ord SET total = total + 1 WHERE CURRENT OF c RETURNING id, total; DELETE FROM ord WHERE CURRENT OF c RETURNING id; DELETE FROM ord WHERE CURRENT OF c RETURNING id; COMMIT;
+### cursor: WHERE CURRENT OF without FOR UPDATE, updated twice
+BEGIN; DECLARE c CURSOR FOR SELECT id FROM ord WHERE id > 10; FETCH c; UPDATE ord SET total = 1 WHERE CURRENT OF c RETURNING id, total; UPDATE ord SET total = total + 1 WHERE CURRENT OF c RETURNING id, total; COMMIT;
+### cursor: on a partitioned table and inheritance
+BEGIN; DECLARE c CURSOR FOR SELECT v FROM meter WHERE dev = 2 FOR UPDATE; FETCH 3 FROM c; UPDATE meter SET v = -1 WHERE CURRENT OF c RETURNING tableoid::regclass, dev; COMMIT;
+### cursor: rollback to savepoint after fetch
+BEGIN; DECLARE c CURSOR FOR SELECT id, total FROM ord WHERE id < 6 ORDER BY id; FETCH 1 FROM c; SAVEPOINT s; UPDATE ord SET total = 0; FETCH 1 FROM c; ROLLBACK TO s; FETCH 2 FROM c; COMMIT;
+### plpgsql: nested exceptions undo their part
+DO $$ BEGIN UPDATE ord SET total = 1 WHERE id = 1; BEGIN UPDATE ord SET total = 2 WHERE id = 1; BEGIN UPDATE ord SET total = 3 WHERE id = 1; RAISE 'x'; EXCEPTION WHEN OTHERS THEN UPDATE ord SET state = 'in ' || total WHERE id = 1; END; RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN UPDATE ord SET state = 'out ' || total WHERE id = 1; END; END $$; SELECT state, total FROM ord WHERE id = 1;
+### plpgsql: a volatile function sees the rows that its own statement has changed
+CREATE FUNCTION seen() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$ BEGIN RETURN (SELECT count(*) FROM ord WHERE state = 'w'); END $$; CREATE FUNCTION stab() RETURNS bigint LANGUAGE plpgsql STABLE AS $$ BEGIN RETURN (SELECT count(*) FROM ord WHERE state = 'w'); END $$; UPDATE ord SET state = 'w', total = seen() * 100 + stab() WHERE id < 6; SELECT id, total FROM ord WHERE id < 6 ORDER BY 1;
+### plpgsql: DO with COMMIT and ROLLBACK
+DO $$ BEGIN FOR i IN 1 .. 10 LOOP UPDATE ord SET total = total + 1000 WHERE id = i; IF i % 2 = 0 THEN COMMIT; ELSE ROLLBACK; END IF; END LOOP; END $$; SELECT count(*) FROM ord WHERE total > 1000;
+### triggers: BEFORE trigger changes another row of the statement
+CREATE FUNCTION other() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE ord SET state = 'touched' WHERE id = NEW.id + 1; RETURN NEW; END $$; CREATE TRIGGER o BEFORE UPDATE ON ord FOR EACH ROW WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION other(); UPDATE ord SET total = 1 WHERE id IN (1, 2); UPDATE ord SET total = 1 WHERE id = 4; SELECT id, state, total FROM ord WHERE id < 6 ORDER BY id;
+### triggers: BEFORE DELETE deletes the children by hand
+CREATE FUNCTION kids() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN DELETE FROM ord WHERE cust = OLD.id; RETURN OLD; END $$; CREATE TRIGGER k BEFORE DELETE ON cust FOR EACH ROW EXECUTE FUNCTION kids(); DELETE FROM cust WHERE id = 2; SELECT count(*) FROM ord;
+### triggers: transition tables of ON CONFLICT
+CREATE FUNCTION tr() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF TG_OP = 'UPDATE' THEN INSERT INTO log (what) SELECT 'u' || string_agg(o.name || '/' || n.name, ',') FROM o JOIN n USING (id); ELSE INSERT INTO log (what) SELECT 'i' || count(*) FROM n; END IF; RETURN NULL; END $$; CREATE TRIGGER u AFTER UPDATE ON cust REFERENCING OLD TABLE AS o NEW TABLE AS n FOR EACH STATEMENT EXECUTE FUNCTION tr(); CREATE TRIGGER i AFTER INSERT ON cust REFERENCING NEW TABLE AS n FOR EACH STATEMENT EXECUTE FUNCTION tr();
+INSERT INTO cust (email, name) VALUES ('u1@x.org', 'one'), ('neu@x.org', 'neu'), ('u2@x.org', 'two') ON CONFLICT (email) DO UPDATE SET name = excluded.name; SELECT what FROM log ORDER BY no;
+### triggers: transition tables of a partitioned table with row movement
+CREATE FUNCTION tr() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO log (what) SELECT TG_OP || coalesce(sum(o.v), 0) || '>' || coalesce(sum(n.v), 0) FROM o FULL JOIN n USING (dev, at); RETURN NULL; END $$; CREATE TRIGGER u AFTER UPDATE ON meter REFERENCING OLD TABLE AS o NEW TABLE AS n FOR EACH STATEMENT EXECUTE FUNCTION tr(); UPDATE meter SET at = at + interval '31 days', v = v + 1000 WHERE v < 5; SELECT what FROM log;
+### copy: out of UPDATE and DELETE RETURNING
+COPY (UPDATE ord SET state = 'c' WHERE id < 3 RETURNING id, state) TO stdout; COPY (DELETE FROM goods WHERE ord = 1 RETURNING no, line) TO stdout;
+### copy: an error in the middle leaves nothing
+COPY cust (email) FROM stdin;
+one@x.org
+u1@x.org
+two@x.org
+\.
+SELECT count(*) FROM cust;
+### copy: FREEZE in a new table
+BEGIN; CREATE TABLE f (a int);
+COPY f FROM stdin WITH (FREEZE);
+1
+2
+\.
+COMMIT; SELECT sum(a) FROM f; UPDATE f SET a = a + 1; SELECT sum(a) FROM f;
+### temporal: exclusion of ranges
+CREATE TABLE book (room int, during int4range, EXCLUDE USING gist (during WITH &&)); INSERT INTO book VALUES (1, '[1,5)'), (1, '[5,9)'); INSERT INTO book VALUES (2, '[4,6)'); UPDATE book SET during = '[5,7)' WHERE during = '[5,9)'; INSERT INTO book VALUES (3, '[7,8)') ON CONFLICT DO NOTHING; INSERT INTO book VALUES (3, '[6,8)') ON CONFLICT DO NOTHING; SELECT * FROM book ORDER BY during;
+### inheritance: parent and children
+CREATE TABLE base (id int, n text); CREATE TABLE kid (extra int) INHERITS (base); INSERT INTO base VALUES (1, 'b'); INSERT INTO kid VALUES (2, 'k', 3); UPDATE base SET n = n || '!' RETURNING tableoid::regclass, id, n; SELECT * FROM ONLY base; DELETE FROM ONLY base; SELECT tableoid::regclass, * FROM base; ALTER TABLE kid NO INHERIT base; SELECT count(*) FROM base;
+### partitions: attach and detach with data
+CREATE TABLE meter_c (LIKE meter INCLUDING ALL); INSERT INTO meter_c SELECT 9, '2023-05-01', 5; ALTER TABLE meter ATTACH PARTITION meter_c FOR VALUES FROM ('2023-01-01') TO ('2024-01-01'); SELECT tableoid::regclass FROM meter WHERE dev = 9; ALTER TABLE meter DETACH PARTITION meter_c; UPDATE meter_c SET v = 6; SELECT v FROM meter_c;
+### partitions: split the default partition
+INSERT INTO meter SELECT 8, '2024-01-01'::timestamptz + g * interval '1 day', g FROM generate_series(1, 5) g; BEGIN; ALTER TABLE meter DETACH PARTITION meter_rest; CREATE TABLE meter_24 PARTITION OF meter FOR VALUES FROM ('2024-01-01') TO ('2025-01-01'); WITH m AS (DELETE FROM meter_rest WHERE at >= '2024-01-01' RETURNING *) INSERT INTO meter_24 SELECT * FROM m; ALTER TABLE meter ATTACH PARTITION meter_rest DEFAULT; COMMIT; SELECT tableoid::regclass, count(*) FROM meter GROUP BY 1 ORDER BY 1;
+### partitions: upsert and MERGE
+INSERT INTO meter VALUES (1, '2021-01-01 17:00+00', 0) ON CONFLICT (dev, at) DO UPDATE SET v = meter.v + 1 RETURNING tableoid::regclass, v; MERGE INTO meter m USING (VALUES (2, '2021-01-02 10:00+00'::timestamptz, 5.0), (3, '2021-02-22 10:00+00', 6.0)) s(d, a, v) ON m.dev = s.d AND m.at = s.a WHEN MATCHED THEN UPDATE SET v = m.v + s.v WHEN NOT MATCHED THEN INSERT VALUES (s.d, s.a, s.v); SELECT sum(v), count(*) FROM meter;
+### partitions: foreign key to a partitioned table
+CREATE TABLE note (dev int, at timestamptz, t text, FOREIGN KEY (dev, at) REFERENCES meter ON UPDATE CASCADE ON DELETE SET NULL); INSERT INTO note SELECT dev, at, 'n' || v FROM meter WHERE v < 4; UPDATE meter SET dev = dev + 10 WHERE v = 1; DELETE FROM meter WHERE v = 2; SELECT dev, t FROM note ORDER BY t;
+### with: several changes of one statement see the same snapshot
+WITH a AS (UPDATE ord SET total = total + 1 WHERE id = 1 RETURNING total), b AS (DELETE FROM ord WHERE id = 2 RETURNING total), c AS (INSERT INTO ord (id, cust) VALUES (900, 1) RETURNING id) SELECT (SELECT total FROM a), (SELECT total FROM b), (SELECT id FROM c), (SELECT count(*) FROM ord), (SELECT total FROM ord WHERE id = 1);
+### with: the same row twice in one statement
+WITH a AS (UPDATE ord SET total = 100 WHERE id = 1 RETURNING id) UPDATE ord SET total = 200 WHERE id = 1 RETURNING total; SELECT total FROM ord WHERE id = 1; WITH a AS (DELETE FROM ord WHERE id = 3 RETURNING id) UPDATE ord SET total = 200 WHERE id = 3 RETURNING total; SELECT count(*) FROM ord WHERE id = 3;
+### foreign keys: circular and deferred
+CREATE TABLE x (id int PRIMARY KEY, y int); CREATE TABLE y (id int PRIMARY KEY, x int REFERENCES x DEFERRABLE INITIALLY DEFERRED); ALTER TABLE x ADD FOREIGN KEY (y) REFERENCES y DEFERRABLE INITIALLY DEFERRED; BEGIN; INSERT INTO x VALUES (1, 1); INSERT INTO y VALUES (1, 1); COMMIT; BEGIN; DELETE FROM x; COMMIT; BEGIN; DELETE FROM x; DELETE FROM y; COMMIT; SELECT count(*) FROM x;
+### foreign keys: NOT VALID, then validated
+CREATE TABLE loose (c int); INSERT INTO loose VALUES (1), (99); ALTER TABLE loose ADD FOREIGN KEY (c) REFERENCES cust NOT VALID; UPDATE loose SET c = 98 WHERE c = 99; ALTER TABLE loose VALIDATE CONSTRAINT loose_c_fkey; DELETE FROM loose WHERE c > 90; ALTER TABLE loose VALIDATE CONSTRAINT loose_c_fkey;
+### keys: shift without a deferrable constraint
+CREATE TABLE pos (n int PRIMARY KEY, t text); INSERT INTO pos SELECT g, 't' || g FROM generate_series(1, 5) g; UPDATE pos SET n = n + 1; UPDATE pos SET n = n + 100; UPDATE pos SET n = n - 99; SELECT * FROM pos ORDER BY n;
+### columns: arrays, composite, jsonb subscripts
+CREATE TYPE pt AS (x int, y int); CREATE TABLE geo (id int, p pt, a int[], j jsonb); INSERT INTO geo VALUES (1, (1, 2), '{1,2,3}', '{"a": {"b": 1}}'); UPDATE geo SET p.y = 9, a[2] = 7, a[5] = 8, j['a']['c'] = '[1]'; SELECT p, a, j FROM geo; UPDATE geo SET a = a[2:3], j = j #- '{a,b}' WHERE (p).x = 1; SELECT a, j FROM geo;
+### columns: add, drop, rename, change type, in the middle of updates
+ALTER TABLE ord ADD COLUMN note text DEFAULT 'none'; UPDATE ord SET note = 'n' || id WHERE id < 4; ALTER TABLE ord DROP COLUMN state; UPDATE ord SET total = 0 WHERE id < 3; ALTER TABLE ord ALTER total TYPE int USING total::int, ADD COLUMN r int DEFAULT 5; ALTER TABLE ord RENAME note TO remark; UPDATE ord SET remark = NULL WHERE id = 2; SELECT id, total, remark, r FROM ord WHERE id < 6 ORDER BY id;
+### rows: whole rows, sizes
+SELECT min(pg_column_size(o.*)), max(pg_column_size(o.*)), sum(pg_column_size(state)), sum(pg_column_size(total)) FROM ord o; SELECT count(DISTINCT o) FROM ord o; SELECT o = ROW(1, 2, 'paid', 1.50, '2021-02-03')::ord FROM ord o WHERE id = 1; SELECT o FROM ord o WHERE o > ROW(38, 1, '', 0, '2021-01-01')::ord ORDER BY o;
+### views: WITH CHECK OPTION
+CREATE VIEW op AS SELECT * FROM ord WHERE state = 'open' WITH CHECK OPTION; UPDATE op SET state = 'paid' WHERE id = 3; UPDATE op SET total = 77 WHERE id = 3 RETURNING total; INSERT INTO op VALUES (400, 1, 'sent', 1); DELETE FROM op WHERE id = 3 RETURNING id;
+### two phases: prepared, seen, committed
+BEGIN; UPDATE ord SET state = 'p' WHERE id = 1; DELETE FROM ord WHERE id = 2; INSERT INTO ord (id, cust) VALUES (700, 1); SAVEPOINT s; UPDATE ord SET state = 'q' WHERE id = 3; ROLLBACK TO s; PREPARE TRANSACTION 'idiom'; SELECT id, state FROM ord WHERE id IN (1, 2, 700) ORDER BY 1; COMMIT PREPARED 'idiom'; SELECT id, state FROM ord WHERE id IN (1, 2, 3, 700) ORDER BY 1;
+### two phases: rolled back, locks kept until then
+BEGIN; UPDATE ord SET state = 'p' WHERE id = 1; PREPARE TRANSACTION 'idiom'; SELECT id FROM ord WHERE id < 3 ORDER BY id FOR UPDATE SKIP LOCKED; SELECT id FROM ord WHERE id = 1 FOR UPDATE NOWAIT; SET lock_timeout = 50; UPDATE ord SET total = 1 WHERE id = 1; RESET lock_timeout; ROLLBACK PREPARED 'idiom'; UPDATE ord SET total = 1 WHERE id = 1 RETURNING state;
+### transactions: savepoints of the same name, released
+BEGIN; SAVEPOINT a; UPDATE ord SET total = 1 WHERE id = 1; SAVEPOINT a; UPDATE ord SET total = 2 WHERE id = 1; SAVEPOINT a; DELETE FROM ord WHERE id = 1; ROLLBACK TO a; SELECT total FROM ord WHERE id = 1; RELEASE a; ROLLBACK TO a; SELECT total FROM ord WHERE id = 1; COMMIT; SELECT total FROM ord WHERE id = 1;
+### transactions: TRUNCATE rolled back
+BEGIN; TRUNCATE cust RESTART IDENTITY CASCADE; INSERT INTO cust (email) VALUES ('t') RETURNING id; SELECT count(*) FROM ord; ROLLBACK; SELECT count(*) FROM ord; INSERT INTO cust (email) VALUES ('t') RETURNING id > 12;
+### transactions: DDL rolled back
+BEGIN; ALTER TABLE ord ADD COLUMN zz int DEFAULT 3; UPDATE ord SET zz = 4 WHERE id = 1; CREATE INDEX ON ord (zz); CLUSTER ord USING ord_pkey; UPDATE ord SET total = 0; ROLLBACK; SELECT sum(total) FROM ord; UPDATE ord SET total = 0 WHERE id = 1; SELECT sum(total) FROM ord;
+### prepared: generic plan, DDL in between
+PREPARE g(int) AS UPDATE ord SET total = total + 1 WHERE id = $1 RETURNING total; EXECUTE g(1); EXECUTE g(1); EXECUTE g(1); EXECUTE g(1); EXECUTE g(1); EXECUTE g(1); EXECUTE g(1); ALTER TABLE ord ADD COLUMN late int; CREATE INDEX ON ord (total); EXECUTE g(1); DEALLOCATE g;
+### prepared: by ctid and xmin, generic
+PREPARE g(tid, xid) AS UPDATE ord SET total = total + 1 WHERE ctid = $1 AND xmin = $2 RETURNING ctid, xmin; SET plan_cache_mode = force_generic_plan; SELECT ctid AS c, xmin AS x FROM ord WHERE id = 8 \gset
+EXECUTE g(:'c', :'x') \gset
+EXECUTE g(:'c', :'x') \gset
+EXECUTE g(:'ctid', :'xmin') \gset
+SELECT total FROM ord WHERE id = 8; DEALLOCATE g; RESET plan_cache_mode;
+### locks: FOR UPDATE OF one of the tables, outer join
+BEGIN; SELECT o.id, c.name FROM ord o JOIN cust c ON c.id = o.cust WHERE o.id < 4 ORDER BY o.id FOR UPDATE OF o FOR SHARE OF c; UPDATE ord SET total = 0 WHERE id < 4; COMMIT; SELECT count(*) FROM ord o LEFT JOIN cust c ON c.id = o.cust FOR UPDATE OF c; SELECT c.id FROM ord o LEFT JOIN cust c ON c.id = o.cust AND c.id = 1 WHERE o.id < 3 FOR UPDATE OF o;
+### locks: then everything on the locked rows
+BEGIN; SELECT id FROM ord WHERE id < 5 ORDER BY id FOR KEY SHARE; SELECT id FROM ord WHERE id < 4 ORDER BY id FOR SHARE; SELECT id FROM ord WHERE id < 3 ORDER BY id FOR NO KEY UPDATE; UPDATE ord SET id = id + 500 WHERE id = 1; DELETE FROM ord WHERE id = 2; UPDATE ord SET total = 0 WHERE id = 3; COMMIT; SELECT id, total FROM ord WHERE id > 500 OR id < 6 ORDER BY id;
+### large objects: referenced from a table, unlinked by trigger
+CREATE TABLE img (id int, o oid); CREATE FUNCTION unl() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM lo_unlink(OLD.o); RETURN NULL; END $$; CREATE TRIGGER u AFTER DELETE OR UPDATE OF o ON img FOR EACH ROW EXECUTE FUNCTION unl(); INSERT INTO img SELECT 1, lo_from_bytea(0, 'hello'); SELECT convert_from(lo_get(o), 'UTF8') FROM img; BEGIN; DELETE FROM img; ROLLBACK; SELECT lo_put(o, 5, ' all') FROM img; SELECT convert_from(lo_get(o), 'UTF8') FROM img; DELETE FROM img;
+### indexes: gin, gist, brin, hash, expression, partial, covering
+CREATE INDEX ON cust USING gin (tags); CREATE INDEX ON cust USING hash (name); CREATE INDEX ON cust (lower(email)); CREATE INDEX ON cust (since) WHERE name IS NOT NULL; CREATE INDEX ON cust USING brin (id); CREATE INDEX ON cust (id) INCLUDE (name); UPDATE cust SET tags = ARRAY['a', name]; UPDATE cust SET name = 'x' || id, tags = tags || 'b'::text WHERE id % 2 = 0; UPDATE cust SET email = upper(email) WHERE id < 4; SET enable_seqscan = off; SELECT count(*) FROM cust WHERE tags @> '{b}'; SELECT id FROM cust WHERE name = 'x4'; SELECT id FROM cust WHERE lower(email) = 'u2@x.org'; SELECT count(*) FROM cust WHERE since = '2021-01-01' AND name IS NOT NULL; SELECT id, name FROM cust WHERE id BETWEEN 2 AND 3 ORDER BY id; RESET enable_seqscan;
+### statistics of the session's changes
+BEGIN; INSERT INTO log (what) SELECT 'x' FROM generate_series(1, 7); UPDATE log SET what = 'y' WHERE no < 4; DELETE FROM log WHERE no = 5; SELECT n_tup_ins, n_tup_upd, n_tup_del FROM pg_stat_xact_user_tables WHERE relid = 'log'::regclass; COMMIT;
+### statistics: row estimates after ANALYZE
+CREATE TABLE st AS SELECT g AS a, g % 10 AS b FROM generate_series(1, 3000) g; UPDATE st SET b = 11 WHERE a % 2 = 0; DELETE FROM st WHERE a > 2500; ANALYZE st; SELECT reltuples FROM pg_class WHERE oid = 'st'::regclass; SELECT attname, n_distinct, most_common_vals, most_common_freqs FROM pg_stats WHERE tablename = 'st' AND schemaname = current_schema ORDER BY 1;
+### large values: update, compare, substr
+CREATE TABLE big (id int, t text, b bytea); INSERT INTO big SELECT g, string_agg(md5(g || '.' || i), ''), decode(string_agg(md5(i || '.' || g), ''), 'hex') FROM generate_series(1, 4) g, generate_series(1, 900) i GROUP BY g; UPDATE big SET id = id + 10; UPDATE big SET t = t || 'tail' WHERE id = 12; BEGIN; UPDATE big SET t = 'short' WHERE id = 13; ROLLBACK; SELECT id, length(t), md5(t), right(t, 4), md5(substr(b, 5000, 100)) FROM big ORDER BY id; DELETE FROM big WHERE id = 11; SELECT count(*), sum(length(t)) FROM big;
+### large values: history trigger keeps the old ones
+CREATE TABLE big (id int, t text); CREATE TABLE bigh (LIKE big); CREATE FUNCTION bh() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO bigh VALUES (OLD.*); RETURN NEW; END $$; CREATE TRIGGER b BEFORE UPDATE ON big FOR EACH ROW EXECUTE FUNCTION bh(); INSERT INTO big SELECT 1, string_agg(md5(i::text), '') FROM generate_series(1, 900) i; UPDATE big SET t = reverse(t); UPDATE big SET t = upper(t); UPDATE big SET t = ''; SELECT length(t), md5(t) FROM bigh ORDER BY 2;
+### ctid: twice by the ctid of a locked row
+= an update keeps the ctid; on heap the second statement finds no row
+BEGIN; SELECT ctid AS c FROM ord WHERE id = 4 FOR UPDATE \gset
+UPDATE ord SET state = 'x' WHERE ctid = :'c' AND id = 4 RETURNING state; UPDATE ord SET state = 'y' WHERE ctid = :'c' RETURNING state; COMMIT;
+### triggers: rows written in a savepoint of the transaction
+= OLD.xmin is the id of the transaction, on heap that of the subtransaction
+CREATE FUNCTION own() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO log (what) VALUES (OLD.id || ' ' || (OLD.xmin::text::bigint = txid_current() % (2 ^ 32)::bigint)); RETURN NEW; END $$; CREATE TRIGGER b BEFORE UPDATE ON ord FOR EACH ROW EXECUTE FUNCTION own(); BEGIN; UPDATE ord SET total = 0 WHERE id = 1; SAVEPOINT s; UPDATE ord SET total = 1 WHERE id < 3; RELEASE s; UPDATE ord SET total = 2 WHERE id < 4; COMMIT; SELECT what FROM log ORDER BY no;
