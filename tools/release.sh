@@ -52,6 +52,43 @@ archive_builds()
 	[ -n "$(find "$release/dist/root" -name zundo.so)" ]
 }
 
+# The first build whose SQL objects a dump may expect, until there is a release.
+first_build=cb6fa57
+
+# A dump of a database of the first release, or of the first build, is restored into a server
+# with this one. Both run in a private copy of the server.
+dump_is_restored()
+(
+	local old=$first_build make
+	clusters=()
+	trap remove_clusters EXIT
+	! in_git rev-parse -q --verify refs/tags/v1.0 || old=v1.0
+	choose_server "$release_pg" measure
+	lock_server
+	make=(make -s -C "$release/earlier" -j2 "PG_CONFIG=$pg_config")
+	rm -rf "$release/earlier" && mkdir "$release/earlier" || exit 1
+	in_git archive "$old" | tar -xf - -C "$release/earlier" || exit 1
+	"${make[@]}" && "${make[@]}" install && new_cluster </dev/null || exit 1
+	psql_quiet -d postgres -f "$top/tools/earlier.sql" || exit 1
+	all_rows >"$release/earlier.rows" && "$bindir/pg_dump" -f "$release/earlier.dump" postgres && stop_cluster || exit 1
+	build use && install_into_server && new_cluster </dev/null || exit 1
+	psql_quiet -d postgres -c 'CREATE ROLE watcher' -f "$release/earlier.dump" >&2 && all_rows | diff "$release/earlier.rows" - || exit 1
+	psql_quiet -d postgres -c "SELECT c.oid::regclass, f FROM pg_class c JOIN pg_am a ON a.oid = c.relam, zundo.check(c.oid) f
+		WHERE a.amname = 'zheap' AND c.relkind IN ('r', 'm')" >"$release/earlier.faults" && [ ! -s "$release/earlier.faults" ]
+)
+
+# all_rows: prints the rows of the tables of tools/earlier.sql, with the access methods.
+all_rows()
+{
+	psql_quiet -d postgres <<-'S'
+		SELECT c.relname, a.amname FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE c.relnamespace = 'shop'::regnamespace ORDER BY 1;
+		SELECT * FROM shop.customer ORDER BY id;
+		SELECT * FROM shop.orders ORDER BY id;
+		SELECT * FROM shop.totals ORDER BY 1;
+		SELECT name, am FROM shop.sizes ORDER BY 1;
+	S
+}
+
 # The packages of this distribution, in $release/debian.
 debian_packages()
 {
@@ -140,6 +177,7 @@ run_release_check()
 	point 'nothing is uncommitted' nothing_uncommitted
 	point './zundo check' source_checks
 	point 'zundo--1.0.sql is that of the tag v1.0' script_is_kept
+	point 'a dump of an earlier build is restored' dump_is_restored
 	point 'the archives of make dist build alone' archive_builds
 	point 'the manual page' manual_page
 	point 'Debian packages' debian_packages
