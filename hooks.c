@@ -258,6 +258,9 @@ executor_finish(QueryDesc *query)
 
 /* ---- a utility command is executed ---- */
 
+/* Whether the transaction has executed one that may drop or create tables. */
+static bool may_have_dropped = false;
+
 /*
  * Returns the statement that is executed for the utility command pstmt, or NULL
  * for none.
@@ -311,8 +314,13 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 	List	   *detached;
 	ZLevel		level;
 
-	if (zlevel_current()->outer == NULL && !IsA(command->utilityStmt, TransactionStmt))
-		zcount_statement_begins();
+	if (!IsA(command->utilityStmt, TransactionStmt))
+	{
+		if (zlevel_current()->outer == NULL)
+			zcount_statement_begins();
+		if (!IsA(command->utilityStmt, ExecuteStmt))
+			may_have_dropped = true;
+	}
 	zdrop_guard_check(command->utilityStmt);
 	zaccess_method_check(command->utilityStmt);
 	zindex_method_check(command->utilityStmt);
@@ -421,14 +429,18 @@ emit_log(ErrorData *error)
  * Forgets the counters of the databases and relations that the transaction has
  * dropped; unless it commits, of those that it had created. The server knows
  * them, since it drops its own. If there is no memory for their list, nothing
- * is forgotten. The counters of tables that were rolled back to a savepoint, or
- * dropped by a prepared transaction or on a standby's primary, are left.
+ * is forgotten. The counters of tables that were rolled back to a savepoint,
+ * dropped by a prepared transaction or on a standby's primary, or by a function
+ * of an extension without a command, are left.
  */
 static void
 forget_dropped(bool commit)
 {
 	MemoryContext context = CurrentMemoryContext;
 
+	if (!may_have_dropped)
+		return;
+	may_have_dropped = false;
 	PG_TRY();
 	{
 		struct xl_xact_stats_item *items;
@@ -522,7 +534,7 @@ xact_callback(XactEvent event, void *arg)
 	 * order.
 	 */
 	zu_at_xact_end();
-	zcount_enter_table(InvalidOid, false, false);
+	zcount_enter_table(InvalidOid, false);
 	zcount_flush();
 	if (event != XACT_EVENT_PREPARE)
 		forget_dropped(event == XACT_EVENT_COMMIT);

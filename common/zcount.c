@@ -135,25 +135,29 @@ zcount_flush(void)
 static struct
 {
 	bool		asked;			/* by the current statement */
-	uint64		begin[ZCOUNT_KINDS];	/* of the current statement */
-	uint64		last[ZCOUNT_KINDS];
+	uint64		begin[ZCOUNT_TABLE_KINDS];	/* of the current statement */
+	uint64		last_begin[ZCOUNT_TABLE_KINDS]; /* of the one asked for */
+	uint64		last_end[ZCOUNT_TABLE_KINDS];
 }			statement;
 
 void
 zcount_statement_begins(void)
 {
-	if (!statement.asked)
-		for (int i = 0; i < ZCOUNT_KINDS; i++)
-			statement.last[i] = zcount_mine[i] - statement.begin[i];
+	if (likely(!statement.asked))
+	{
+		memcpy(statement.last_begin, statement.begin, sizeof(statement.begin));
+		memcpy(statement.last_end, zcount_mine, sizeof(statement.begin));
+	}
 	memcpy(statement.begin, zcount_mine, sizeof(statement.begin));
 	statement.asked = false;
 }
 
-const uint64 *
-zcount_last_statement(void)
+void
+zcount_last_statement(uint64 *last)
 {
 	statement.asked = true;
-	return statement.last;
+	for (int i = 0; i < ZCOUNT_TABLE_KINDS; i++)
+		last[i] = statement.last_end[i] - statement.last_begin[i];
 }
 
 void

@@ -66,7 +66,7 @@ zcount(ZCounter counter, uint64 n)
 typedef struct ZCountScope
 {
 	Oid			relid;			/* 0 = none */
-	bool		by_index;
+	bool		by_index;		/* what is read now */
 	bool		counted;		/* false: none, or a temporary table */
 } ZCountScope;
 
@@ -77,16 +77,20 @@ extern ZCountScope zcount_scope;
  * the next call or the end of the transaction. Called before undo of a table is
  * read or written; by_index: to fetch a row for an index scan.
  *
- * zcount_enter_table: does that for a table of which the OID is known; counted
- * is false for temporary tables.
+ * zcount_enter_table: does that for a table of which the OID is known, not by
+ * an index; counted is false for temporary tables. zcount_by_index: says how
+ * the same table is read from now on.
  */
-extern void zcount_enter_table(Oid relid, bool counted, bool by_index);
+extern void zcount_enter_table(Oid relid, bool counted);
+extern void zcount_by_index(bool by_index);
 
 static inline void
 zcount_table(Relation rel, bool by_index)
 {
-	if (unlikely(zcount_scope.relid != RelationGetRelid(rel) || zcount_scope.by_index != by_index))
-		zcount_enter_table(RelationGetRelid(rel), !RelationUsesLocalBuffers(rel), by_index);
+	if (unlikely(zcount_scope.relid != RelationGetRelid(rel)))
+		zcount_enter_table(RelationGetRelid(rel), !RelationUsesLocalBuffers(rel));
+	if (zcount_scope.by_index != by_index)
+		zcount_by_index(by_index);
 }
 
 /*
@@ -125,12 +129,12 @@ extern void zcount_table_flush(void);
  * zcount_statement_begins: called when the session begins a top-level
  * statement, COMMIT and the like excepted.
  *
- * zcount_last_statement: returns what this process has counted in the last
- * top-level statement that did not call this function: an array of
- * ZCOUNT_KINDS.
+ * zcount_last_statement: sets last[], an array of ZCOUNT_TABLE_KINDS, to what
+ * this process has counted in the last top-level statement that did not call
+ * this function.
  */
 extern void zcount_statement_begins(void);
-extern const uint64 *zcount_last_statement(void);
+extern void zcount_last_statement(uint64 *last);
 
 /* zcount_kept: notes how many bytes of undo the database keeps. */
 extern void zcount_kept(uint64 bytes);

@@ -388,13 +388,17 @@ zundo_last_statement(PG_FUNCTION_ARGS)
 {
 	static const ZCounter shown[] = {ZCOUNT_WRITTEN, ZCOUNT_UPDATED, ZCOUNT_MOVED, ZCOUNT_READ,
 	ZCOUNT_REBUILT, ZCOUNT_IMAGES_MADE, ZCOUNT_IMAGES_USED};
-	const uint64 *last = zcount_last_statement();
+	uint64		last[ZCOUNT_TABLE_KINDS];
 	Datum		values[lengthof(shown)];
 	bool		nulls[lengthof(shown)] = {0};
 
 	InitMaterializedSRF(fcinfo, 0);
+	zcount_last_statement(last);
 	for (int i = 0; i < lengthof(shown); i++)
+	{
+		Assert(shown[i] < lengthof(last));
 		values[i] = Int64GetDatum((int64) last[shown[i]]);
+	}
 	zmon_put(fcinfo, values, nulls);
 	return (Datum) 0;
 }

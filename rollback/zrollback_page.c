@@ -278,7 +278,7 @@ rollback_page(const Target *t)
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 corrupt_block(t),
 				 errdetail_internal("%s", zpage_fault(t->page))));
-	zcount_enter_table(t->reloid, !BufferIsLocal(t->buf), false);
+	zcount_enter_table(t->reloid, !BufferIsLocal(t->buf));
 	if (pops == NULL)
 		pops = MemoryContextAlloc(TopMemoryContext, sizeof(Pops));
 	for (int s = 1; s <= zpage_nslots(t->page); s++)
