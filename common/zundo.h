@@ -109,6 +109,26 @@ typedef uint64 UndoPtr;
 
 StaticAssertDecl(ZHEAP_MAX_OFFSET == MaxHeapTuplesPerPage, "bitmap scans accept all our offsets");
 
+/*
+ * A set of offsets is an array of words, with offset off in word off / 64 as
+ * bit off % 64. zoffsets_of_word: returns those offsets from first to last that
+ * are in this word.
+ */
+#define ZOFFSETS_WORDS	((ZHEAP_MAX_OFFSET + 64) / 64)
+
+static inline uint64
+zoffsets_of_word(int word, int first, int last)
+{
+	uint64		bits = ~UINT64CONST(0);
+
+	Assert(word >= first / 64 && word <= last / 64);
+	if (word == first / 64)
+		bits &= ~UINT64CONST(0) << (first % 64);
+	if (word == last / 64)
+		bits &= ~UINT64CONST(0) >> (63 - last % 64);
+	return bits;
+}
+
 /* GUCs (common/guc.c). */
 typedef enum
 {

@@ -46,7 +46,7 @@ typedef struct Run
 										 * greater one accepts all of our
 										 * records of the page that were noted
 										 * before the run */
-	uint64		written[(ZHEAP_MAX_OFFSET + 64) / 64];
+	uint64		written[ZOFFSETS_WORDS];
 } Run;
 
 /*
@@ -89,15 +89,7 @@ static void
 note_written(int first, int last)
 {
 	for (int word = first / 64; word <= last / 64; word++)
-	{
-		uint64		bits = ~UINT64CONST(0);
-
-		if (word == first / 64)
-			bits &= ~UINT64CONST(0) << (first % 64);
-		if (word == last / 64)
-			bits &= ~UINT64CONST(0) >> (63 - last % 64);
-		my.run.written[word] |= bits;
-	}
+		my.run.written[word] |= zoffsets_of_word(word, first, last);
 }
 
 /*

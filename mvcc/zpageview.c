@@ -20,6 +20,7 @@
 #include "mvcc/zpageview.h"
 #include "mvcc/zsaved.h"
 #include "mvcc/zwalk.h"
+#include "port/pg_bitutils.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -287,15 +288,27 @@ add_change(Collector *c, int s, int off, const ZuRecord *rec, UndoPtr accepted)
 	c->met = change;
 }
 
-/* Adds the row to the set. Returns whether it was not in it. */
-static inline bool
-add_to_set(uint64 *set, int off)
+/*
+ * Adds the offsets first to last, as far as they lie in this word, to the set.
+ * Returns those that were not in it.
+ */
+static inline uint64
+add_to_set(uint64 *set, int word, int first, int last)
 {
-	uint64		bit = UINT64CONST(1) << (off % 64);
-	bool		is_new = (set[off / 64] & bit) == 0;
+	uint64		added = zoffsets_of_word(word, first, last) & ~set[word];
 
-	set[off / 64] |= bit;
-	return is_new;
+	set[word] |= added;
+	return added;
+}
+
+/* Returns the first offset of the set of those in this word, and removes it. */
+static inline int
+take_first(int word, uint64 *offsets)
+{
+	int			off = word * 64 + pg_rightmost_one_pos64(*offsets);
+
+	*offsets &= *offsets - 1;
+	return off;
 }
 
 /*
@@ -307,12 +320,17 @@ add_to_set(uint64 *set, int off)
 static void
 add_last_changes(Collector *c, int s, const ZuRecord *rec, UndoPtr accepted)
 {
-	int			last = Min((int) rec->offset + Max(rec->nrows, 1) - 1, c->maxoff);
+	int			first = rec->offset;
+	int			last = Min(first + Max(rec->nrows, 1) - 1, c->maxoff);
 
 	Assert(s >= 1 && s <= c->view->slots.n);
-	for (int off = rec->offset; off <= last; off++)
-		if (add_to_set(c->closed[s], off))
-			add_change(c, s, off, rec, accepted);
+	for (int word = first / 64; first <= last && word <= last / 64; word++)
+	{
+		uint64		added = add_to_set(c->closed[s], word, first, last);
+
+		while (added != 0)
+			add_change(c, s, take_first(word, &added), rec, accepted);
+	}
 }
 
 /*
@@ -324,12 +342,21 @@ add_last_changes(Collector *c, int s, const ZuRecord *rec, UndoPtr accepted)
 static void
 add_deletions(Collector *c, int s, const ZuRecord *rec, UndoPtr accepted)
 {
+	int			first = Max(rec->offset, FirstOffsetNumber);
 	int			last = Min((int) rec->offset + rec->nrows - 1, c->maxoff);
 
-	for (int off = Max(rec->offset, FirstOffsetNumber); off <= last; off++)
-		if (add_to_set(c->deleted[s], off) &&
-			(!rec->open || zpage_deleted_under(c->view->page.data, off, s)))
-			add_change(c, s, off, rec, accepted);
+	for (int word = first / 64; first <= last && word <= last / 64; word++)
+	{
+		uint64		added = add_to_set(c->deleted[s], word, first, last);
+
+		while (added != 0)
+		{
+			int			off = take_first(word, &added);
+
+			if (!rec->open || zpage_deleted_under(c->view->page.data, off, s))
+				add_change(c, s, off, rec, accepted);
+		}
+	}
 }
 
 /*
@@ -508,6 +535,26 @@ emit_row(ZPageView *view, OffsetNumber off, const char *row, int len, int slotno
 }
 
 /*
+ * Returns the insertion of the row at off if no snapshot can need the bytes
+ * that the row had before its deletion, whose raw payload is given: if it has
+ * not been changed in between, and the insertion is not accepted. Else returns
+ * NULL.
+ */
+static const Change *
+insertion_before(Collector *c, OffsetNumber off, const char *raw, Size rawlen)
+{
+	const Change *change;
+	ZHeader		old;
+
+	/* of a stub's old header only state and slot are asked, not the shape */
+	if (raw == NULL || zheader_compact_get(raw, raw + rawlen, (ZHeader) 1, &old) == NULL ||
+		ZH_SLOT(old) > c->view->slots.n || !c->pending[ZH_SLOT(old)])
+		return NULL;
+	change = c->first[ZH_SLOT(old)][off];
+	return change != NULL && change->type == ZUR_INSERT && !change->accepted ? change : NULL;
+}
+
+/*
  * Adds the accepted version of one row to the view, if there is a live one.
  * The row's chain has unaccepted records: they are undone one after the other
  * on a copy of the row, at first by the list of the slot in its newest header,
@@ -563,6 +610,14 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 			raw = zur_raw_payload(rec, c->raw, sizeof(c->raw), &rawlen);
 		if (!has_bytes && (rec->type == ZUR_DELETE || rec->type == ZUR_MOVE))
 		{
+			const Change *insertion = insertion_before(c, off, raw, rawlen);
+
+			if (insertion != NULL)
+			{
+				newest = insertion->xid;
+				exists = false;
+				break;
+			}
 			has_bytes = zsaved_take(c->rel, c->block, zpage_trailer(view->page.data)->saved, off,
 									row, &len);
 			if (!has_bytes && c->accept.kind == ZACCEPT_MVCC)	/* SAVED-2 */
