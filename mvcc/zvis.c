@@ -329,18 +329,17 @@ fetch_at_once(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 }
 
 /*
- * Returns whether a deleted or moved row, which fetch_at_once has not found, is
- * dead to all snapshots though the owner of its slot is not before `oldest`
- * (SCAN-6). Its deleter has ended before the slot's owner, or is the
- * owner.
+ * Returns whether a deleted or moved row is dead to all snapshots though the
+ * owner xid of its slot, whose pointer is ptr, is not before `oldest` (SCAN-6).
+ * The reader's snapshot sees the owner. The row's deleter has ended before the
+ * owner, or is the owner.
  */
 static bool
-is_dead_to_all(Relation rel, const ZVersion *version)
+is_dead_to_all(Relation rel, ZXid xid, UndoPtr ptr)
 {
-	TransactionId x = zxid_to_xid(version->chain_xid);
+	TransactionId x = zxid_to_xid(xid);
 
-	Assert(!version->found);
-	if (version->chain_xid == InvalidZXid || zuptr_is_temp(version->chain) ||
+	if (xid == InvalidZXid || zuptr_is_temp(ptr) ||
 		rel->rd_rel->relkind == RELKIND_TOASTVALUE || RecoveryInProgress() ||
 		!zc_is_removable_xid(GlobalVisTestFor(rel), x))
 		return false;
@@ -368,7 +367,8 @@ try_at_once(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVers
 		return false;
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 	if (all_dead)
-		*all_dead = dead || (!version->found && is_dead_to_all(rel, version));
+		*all_dead = dead ||
+			(!version->found && is_dead_to_all(rel, version->chain_xid, version->chain));
 	return true;
 }
 
@@ -474,6 +474,54 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 	version->walked = !try_at_once(rel, buf, off, snapshot, version, all_dead);
 	if (version->walked)
 		fetch_by_walk(rel, buf, off, snapshot, version, all_dead);
+}
+
+/*
+ * zvis_deleted_rows: See zvis.h. Asks once for each slot whether the snapshot
+ * sees its owner, and so all deletions in its chain (VIS-3).
+ */
+void
+zvis_deleted_rows(Relation rel, Buffer buf, Snapshot snapshot, uint64 *rows)
+{
+	Page		page = BufferGetPage(buf);
+	bool		seen[ZPAGE_MAX_INLINE_SLOTS + 1] = {false};
+	int			nslots;
+	ZXid		oldest;
+
+	Assert(zsnapshot_is_mvcc(snapshot) && zc_buffer_unlocked(buf));
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	if (PageIsNew(page) || !zpage_is_valid(page))
+	{
+		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+		return;
+	}
+	oldest = zslots_oldest(page);
+	nslots = zpage_nslots(page);
+	for (int s = 1; s <= nslots; s++)
+	{
+		const ZPageSlot *slot = zpage_slot(page, s);
+		ZXid		xid = ZSLOT_XID(slot);
+
+		seen[s] = zslot_age(slot, oldest) == ZAGE_YOUNG && zxid_possible(xid) &&
+			!zuptr_is_temp(slot->ptr) &&
+			!TransactionIdIsCurrentTransactionId(zxid_to_xid(xid)) &&
+			zxid_visible_mvcc(xid, snapshot) && !is_dead_to_all(rel, xid, slot->ptr);
+	}
+	for (int off = Min(PageGetMaxOffsetNumber(page), ZHEAP_MAX_OFFSET); off > 0; off--)
+	{
+		ItemId		lp = PageGetItemId(page, off);
+		ZHeader		header;
+
+		if (ItemIdIsRedirected(lp))
+			header = zpage_stub_header(lp);
+		else if (ItemIdIsNormal(lp) && zpage_row_inside(page, lp))
+			header = zheader_get(zpage_row(page, lp));
+		else
+			continue;
+		if (!ZH_LIVE(header) && ZH_SLOT(header) <= nslots && seen[ZH_SLOT(header)])
+			rows[off / 64] |= UINT64CONST(1) << (off % 64);
+	}
+	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 }
 
 /*

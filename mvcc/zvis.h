@@ -109,6 +109,17 @@ extern bool zvis_fetch_at_once(Relation rel, Buffer buf, OffsetNumber off, Snaps
  */
 extern bool zvis_fetch_locked(Relation rel, Buffer buf, OffsetNumber off, ZVersion *version);
 
+/*
+ * zvis_deleted_rows: adds to the set rows, a bit for each offset, those rows of
+ * the page in buf that other transactions have deleted or moved, the MVCC
+ * snapshot sees that without undo, and they are not known to be dead to all.
+ * The snapshot will see no row at these offsets as long as zu_oldest() is what
+ * it was before the call: as long as that, no other row gets a line pointer
+ * (prune_action in dml/zprune.c). On entry and on return buf is pinned and not
+ * locked.
+ */
+extern void zvis_deleted_rows(Relation rel, Buffer buf, Snapshot snapshot, uint64 *rows);
+
 /* ---- the author of the newest version, on a locked page ---- */
 
 typedef struct ZAuthor

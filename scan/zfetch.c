@@ -31,6 +31,7 @@
 
 #include "access/xact.h"
 #include "common/zcount.h"
+#include "executor/instrument.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
 #include "mvcc/zany.h"
@@ -70,6 +71,7 @@ typedef struct ZIndexFetch
 {
 	ZExpectingFetch expect;		/* first: it is what callers see */
 	Buffer		buf;			/* last block, pinned; or InvalidBuffer */
+	ZUnseen		unseen;			/* deleted rows */
 	ZDoubt		doubt;			/* versions that are due (SCAN-7) */
 } ZIndexFetch;
 
@@ -142,6 +144,7 @@ zheap_index_fetch_reset(IndexFetchTableData *scan)
 	fetch->expect.missed = false;
 	fetch->expect.noted.n = 0;
 	zpassed_forget(&fetch->expect);
+	zunseen_forget(&fetch->unseen);
 	if (BufferIsValid(fetch->buf))
 		ReleaseBuffer(fetch->buf);
 	fetch->buf = InvalidBuffer;
@@ -182,17 +185,43 @@ fetch_beside_change(ZIndexFetch *fetch, ItemPointer tid, Snapshot snapshot, Tupl
 
 /*
  * Remembers a row that was fetched in vain, with these FETCH_ flags; slot has
- * the version that the snapshot sees, or is NULL. A fetch that has not read
- * undo is cheap. A serializable transaction tells the server of each fetch.
+ * the version that the snapshot sees, or is NULL. dead: the row is dead to all
+ * snapshots. A serializable transaction tells the server of each fetch, and
+ * remembers none.
  */
 static inline void
 note_passed(ZIndexFetch *fetch, ItemPointer tid, Snapshot snapshot, int fetched,
-			TupleTableSlot *slot)
+			TupleTableSlot *slot, bool dead)
 {
-	if ((fetched & FETCH_WALKED) != 0 && IsMVCCSnapshot(snapshot) &&
-		!zssi_needed(fetch->expect.base.rel, snapshot))
+	Relation	rel = fetch->expect.base.rel;
+	bool		walked = (fetched & FETCH_WALKED) != 0;
+
+	if (dead || !IsMVCCSnapshot(snapshot) || zssi_needed(rel, snapshot))
+		return;
+	if (!walked && slot == NULL && !RelationUsesLocalBuffers(rel))
+		zunseen_note(&fetch->unseen, fetch, rel, fetch->buf, snapshot);
+	else if (walked && fetch->expect.entry != NULL)
 		zpassed_note(&fetch->expect, tid, slot);
 }
+
+#ifdef USE_ASSERT_CHECKING
+/*
+ * Returns whether the snapshot sees no version of the row at tid. Buffers are
+ * not counted.
+ */
+static bool
+is_unseen(Relation rel, ItemPointer tid, Snapshot snapshot)
+{
+	BufferUsage before = pgBufferUsage;
+	Buffer		buf = ReadBuffer(rel, ItemPointerGetBlockNumber(tid));
+	ZVersion	version;
+
+	zvis_fetch(rel, buf, ItemPointerGetOffsetNumber(tid), snapshot, &version, NULL);
+	ReleaseBuffer(buf);
+	pgBufferUsage = before;
+	return !version.found;
+}
+#endif
 
 /*
  * zheap_index_fetch_tuple: See zscan.h. There is only one such version, except
@@ -226,14 +255,16 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 		*all_dead = false;
 		return false;			/* no row is its own duplicate (ZBTREE-19) */
 	}
-	if (fetch->expect.passed != NULL && fetch->expect.entry != NULL &&
-		zpassed_by(&fetch->expect, tid))
+	if (zunseen_has(&fetch->unseen, tid) ||
+		(fetch->expect.passed != NULL && fetch->expect.entry != NULL &&
+		 zpassed_by(&fetch->expect, tid)))
 	{
 		Assert(IsMVCCSnapshot(snapshot));
+		Assert(!zunseen_has(&fetch->unseen, tid) || is_unseen(scan->rel, tid, snapshot));
 		if (all_dead != NULL)
 			*all_dead = false;
 		fetch->expect.missed = all_dead != NULL;
-		zcount(ZCOUNT_STALE, 1);
+		zcount(ZCOUNT_STALE, fetch->expect.entry != NULL);
 		return false;
 	}
 	fetch->buf = ReleaseAndReadBuffer(fetch->buf, scan->rel, ItemPointerGetBlockNumber(tid));
@@ -248,16 +279,16 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 		TransactionIdIsValid(snapshot->xmax);
 	if (unlikely(*call_again))
 		zdoubt_begin(&fetch->doubt, slot);
+	if (!found)
+		note_passed(fetch, tid, snapshot, fetched, NULL, all_dead != NULL && *all_dead);
 	if (fetch->expect.entry == NULL)
 		return found;
 	if (found && !zbtree_counts(fetch->expect.index, fetch->expect.entry, slot))
 	{
 		zcount(ZCOUNT_STALE, 1);
-		note_passed(fetch, tid, snapshot, fetched, slot);
+		note_passed(fetch, tid, snapshot, fetched, slot, false);
 		found = *call_again = *call_again && fetch_beside_change(fetch, tid, snapshot, slot);
 	}
-	else if (!found)
-		note_passed(fetch, tid, snapshot, fetched, NULL);
 	fetch->expect.missed = !found && all_dead != NULL && !*all_dead;	/* MARK-1 */
 	if (found && fetch->expect.returning != NULL)
 		zbtree_return_version(&fetch->expect, slot);

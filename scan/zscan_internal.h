@@ -219,4 +219,50 @@ extern void zsample_fill_callbacks(TableAmRoutine *routine);
  */
 extern bool zbuild_is_btree(Relation index);
 
+/* ---- rows that an index scan need not fetch (zunseen.c) ---- */
+
+typedef struct ZUnseenPage
+{
+	BlockNumber block;			/* InvalidBlockNumber: none */
+	int			nfetched;		/* rows of it that were fetched in vain */
+	uint64		rows[ZOFFSETS_WORDS];
+} ZUnseenPage;
+
+/* Pages that are remembered, each at the place block % ZUNSEEN_PAGES. */
+#define ZUNSEEN_PAGES	256
+
+typedef struct ZUnseen
+{
+	int			nfetched;		/* rows fetched in vain */
+	ZXid		oldest;			/* zu_oldest() before the pages were looked at */
+	ZUnseenPage *pages;			/* NULL: none yet */
+} ZUnseen;
+
+/*
+ * zunseen_note: notes that the scan's MVCC snapshot sees the row that was just
+ * fetched from the page in buf as deleted, and that it is not dead to all.
+ * owner was palloc'd where the memory shall be.
+ * zunseen_has: returns whether the snapshot sees no version of the row at tid,
+ * as far as that is remembered. zunseen_forget: frees the memory.
+ */
+extern void zunseen_note(ZUnseen *unseen, void *owner, Relation rel, Buffer buf,
+						 Snapshot snapshot);
+extern void zunseen_forget(ZUnseen *unseen);
+
+/* See above. */
+static inline bool
+zunseen_has(const ZUnseen *unseen, ItemPointer tid)
+{
+	BlockNumber block = ItemPointerGetBlockNumberNoCheck(tid);
+	OffsetNumber off = ItemPointerGetOffsetNumberNoCheck(tid);
+	const ZUnseenPage *page;
+
+	if (unseen->pages == NULL)
+		return false;
+	page = &unseen->pages[block % ZUNSEEN_PAGES];
+	return page->block == block && off <= ZHEAP_MAX_OFFSET &&
+		(page->rows[off / 64] & UINT64CONST(1) << (off % 64)) != 0 &&
+		unseen->oldest == zu_oldest();
+}
+
 #endif
