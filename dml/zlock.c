@@ -253,14 +253,32 @@ follow_update(LockSearch *search, Relation rel, const ZRowState *state)
 }
 
 /*
+ * Returns whether a committed change of the row at off, a new place of a row
+ * that has moved, excludes a KEY SHARE lock on the version that the snapshot
+ * sees at its old place. The page is locked.
+ */
+static bool
+lost_key(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot)
+{
+	ZSlotView	slots;
+	ZRow		row = zvis_row_on(rel, buf, off, &slots);
+
+	if (snapshot == InvalidSnapshot || !IsMVCCSnapshot(snapshot))
+		return false;
+	zslots_copy(row.rel, row.block, row.page, &slots);
+	return zvis_key_overtaken(&row, snapshot);
+}
+
+/*
  * Visits the places to which another transaction has moved, or is moving, a
  * row that is to be locked FOR KEY SHARE, and with 'take' locks it there: a
  * deletion at a new place would not meet a lock at the old one. No buffer lock
  * may be held. Returns TM_Ok; TM_BeingModified with *wait_for; or TM_Deleted or
- * TM_Updated if a later version was deleted or has another key.
+ * TM_Updated if a later version than the snapshot's was deleted or has another
+ * key.
  */
 static TM_Result
-visit_moved(ZWriter *writer, ItemPointerData tid, bool take, ZXid *wait_for)
+visit_moved(ZWriter *writer, ItemPointerData tid, Snapshot snapshot, bool take, ZXid *wait_for)
 {
 	Relation	rel = writer->rel;
 	TM_FailureData tmfd;
@@ -281,6 +299,12 @@ visit_moved(ZWriter *writer, ItemPointerData tid, bool take, ZXid *wait_for)
 		/* TM_Invisible: the row was just moved here, and not changed since */
 		if (result == TM_Invisible && state.wait_for != InvalidZXid)
 			result = TM_BeingModified;
+		/* the row may have got another key in place, and left it there */
+		if ((result == TM_Ok || result == TM_Updated) && lost_key(rel, buf, off, snapshot))
+		{
+			UnlockReleaseBuffer(buf);
+			return TM_Updated;
+		}
 		if (take && (result == TM_Ok || result == TM_Invisible) && !state.stub &&
 			!zrow_is_held(rel, buf, off, &state, LockTupleKeyShare))
 			locked = zlock_row(writer, buf, off, LockTupleKeyShare);
@@ -373,9 +397,9 @@ lock_moved(ZWriter *writer, LockSearch *search, const ZRowWish *wish, ZRowState 
 	TM_Result	result;
 
 	Assert(search->mode == LockTupleKeyShare);
-	result = visit_moved(writer, tid, false, &state->wait_for);
+	result = visit_moved(writer, tid, wish->snapshot, false, &state->wait_for);
 	if (result == TM_Ok)
-		result = visit_moved(writer, tid, true, &state->wait_for);
+		result = visit_moved(writer, tid, wish->snapshot, true, &state->wait_for);
 
 	/*
 	 * If the mover has committed, report the lost key to the caller;

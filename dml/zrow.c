@@ -415,8 +415,9 @@ zrow_is_held(Relation rel, Buffer buf, OffsetNumber off, const ZRowState *state,
 }
 
 /*
- * Fills *tmfd from the row's newest version: where a moved row is now, and
- * which transaction wrote the version, or counts as its author after a rewrite.
+ * Fills *tmfd from the row's newest version: where a row is now whose move is
+ * not in progress, and which transaction wrote the version, or counts as its
+ * author after a rewrite.
  */
 static void
 fill_failure(TM_FailureData *tmfd, ItemPointer tid, const ZRowState *state)
@@ -429,7 +430,8 @@ fill_failure(TM_FailureData *tmfd, ItemPointer tid, const ZRowState *state)
 		tmfd->xmax = state->author.as_of;
 	else if (state->author.status == ZXID_OWN)
 		tmfd->cmax = state->author.cid;
-	if (ZH_STATE(state->header) == ZSTATE_MOVED && ItemPointerIsValid(&state->author.forward))
+	if (ZH_STATE(state->header) == ZSTATE_MOVED && ItemPointerIsValid(&state->author.forward) &&
+		state->author.status != ZXID_IN_PROGRESS)
 		tmfd->ctid = state->author.forward;
 	else if (ZH_STATE(state->header) == ZSTATE_DELETED &&
 			 (state->author.xflags & ZUX_OTHER_PART))
@@ -483,12 +485,13 @@ examine_in_progress(ZRowState *state, LockTupleMode mode)
  * Returns whether a committed change that the snapshot does not see excludes a
  * KEY SHARE lock on the version that it sees. While our transaction holds a
  * lock on the row, no such change can come, and if it keeps one snapshot the
- * question was answered when it got the lock.
+ * question was answered when it got the lock. (The check of a foreign key to a
+ * partitioned table has another one, and locks a row of a partition.)
  */
 static bool
 excludes_key_share(const ZRow *row, const ZRowState *state, Snapshot snapshot)
 {
-	if (IsolationUsesXactSnapshot() &&
+	if (IsolationUsesXactSnapshot() && !row->rel->rd_rel->relispartition &&
 		zheld_mode(row->rel, row->block, row->off, state->header) >= 0)
 		return false;
 	return zvis_key_overtaken(row, snapshot);
@@ -677,15 +680,15 @@ find_author(const ZRowWish *wish, ZRow *row, ZSlotView *slots, ZRowState *state)
 }
 
 /*
- * Returns whether a KEY SHARE lock beside another transaction's update in place
- * must be taken on the version below that update, because a committed change
- * that the snapshot does not see has excluded such locks.
+ * Returns whether a KEY SHARE lock beside another transaction's update must be
+ * taken on the version below that update, because a committed change that the
+ * snapshot does not see has excluded such locks.
  */
 static bool
 misses_key_change(const ZRow *row, const ZRowWish *wish, const ZRowState *state)
 {
-	return ZH_LIVE(state->header) && wish->snapshot != InvalidSnapshot &&
-		IsMVCCSnapshot(wish->snapshot) && excludes_key_share(row, state, wish->snapshot);
+	return wish->snapshot != InvalidSnapshot && IsMVCCSnapshot(wish->snapshot) &&
+		excludes_key_share(row, state, wish->snapshot);
 }
 
 /* Returns what the row's newest version, without the locks, allows. */
