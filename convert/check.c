@@ -15,6 +15,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_namespace.h"
+#include "catalog/pg_tablespace.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "convert/convert_internal.h"
@@ -43,6 +44,10 @@ zundo_bytes_free(PG_FUNCTION_ARGS)
 
 	if (!OidIsValid(tablespace))
 		tablespace = MyDatabaseTableSpace;
+	/* the functions below raise errors */
+	if (tablespace == GLOBALTABLESPACE_OID ||
+		!SearchSysCacheExists1(TABLESPACEOID, ObjectIdGetDatum(tablespace)))
+		PG_RETURN_NULL();
 	if (tablespace != MyDatabaseTableSpace &&
 		!has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS) &&
 		!DatumGetBool(DirectFunctionCall2(has_tablespace_privilege_id,

@@ -459,8 +459,9 @@ try_exchange(ZConversion *c)
 	table_close(copy, NoLock);
 
 	take_snapshot(c);
-	if (zconvert_refresh(c, true) > ZCONVERT_MANY_NOTES)
+	if (zconvert_refresh(c, true) > (uint64) c->many)
 	{
+		c->many *= 2;
 		table_close(rel, NoLock);
 		commit(c);
 		return false;
@@ -530,6 +531,7 @@ convert(ZConversion *c)
 		return;
 	}
 	begin_conversion(c);
+	c->many = ZCONVERT_MANY_NOTES;
 	for (BlockNumber block = 0; block < c->nblocks; block += c->step)
 	{
 		begin_step(c);

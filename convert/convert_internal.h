@@ -14,7 +14,9 @@
 
 /*
  * What a refresh finds at most before the exchange is tried, and what the last
- * refresh deals with at most, while the table is locked exclusively.
+ * refresh deals with at most, while the table is locked exclusively; twice as
+ * much after each time that there was more: a session that commits such a lot
+ * again and again lets us have the lock only then.
  */
 #define ZCONVERT_FEW_NOTES 500
 #define ZCONVERT_MANY_NOTES 2000
@@ -41,6 +43,7 @@ typedef struct ZConversion
 	List	   *indexes;		/* of the table */
 	List	   *copies;			/* of the copy, in the same order */
 	Tuplestorestate *notes;		/* what a refresh deals with */
+	int64		many;			/* what the last one deals with at most */
 	char	   *shape;			/* of the table (CONVERT-4) */
 	char	   *copy_shape;
 	char	   *log_shape;
@@ -128,7 +131,7 @@ extern void zconvert_report_missing(Oid table);
  * zconvert_refresh: makes the copy what the table is to the active snapshot
  * (CONVERT-1), if all rows have been copied or noted. Returns the number of
  * notes. The last one finds the rows by an index, leaves the log as it is, and
- * does nothing if it returns more than ZCONVERT_MANY_NOTES.
+ * does nothing if it returns more than c->many.
  *
  * zconvert_index_statement: returns the statement that creates on the copy what
  * the index is on the table: the same expressions, as trees, but no constraint.

@@ -212,10 +212,10 @@ zconvert_refresh(ZConversion *c, bool last)
 	char	   *columns = columns_of(c->table);
 	char	   *copy = name_of(c->copy);
 	char	   *noted = psprintf("WHERE EXISTS (SELECT FROM notes WHERE %s)", same_key(c));
-	uint64		count = begin_notes(c, last ? ZCONVERT_MANY_NOTES + 1 : PG_INT64_MAX);
+	uint64		count = begin_notes(c, last ? c->many + 1 : PG_INT64_MAX);
 
 	zconvert_leave_owner(&caller);
-	if (count > 0 && (!last || count <= ZCONVERT_MANY_NOTES))
+	if (count > 0 && (!last || count <= (uint64) c->many))
 	{
 		(void) run(c, psprintf("DELETE FROM ONLY %s one %s", copy, noted), last);
 		(void) run(c, psprintf("INSERT INTO %s (%s) SELECT %s FROM ONLY %s one %s", copy, columns,

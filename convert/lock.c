@@ -5,6 +5,7 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/relation.h"
@@ -21,6 +22,7 @@
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
 #include "utils/rel.h"
@@ -75,23 +77,36 @@ lock_at_once(Oid reloid, LOCKMODE mode)
 }
 
 /*
- * Locks the table's row of pg_class at once. GRANT changes it without a lock of
- * the table; we would wait for the end of its transaction with our lock.
+ * Locks the table's row of pg_class at once. GRANT changes it without a lock
+ * of the table; we would wait for the end of its transaction with our lock.
+ * The scan's pin keeps the row from being pruned, of which a copy of the cache
+ * knows nothing; the caller changes what the cache has.
  */
 static void
 lock_row(Oid table)
 {
 	Relation	catalog = table_open(RelationRelationId, RowExclusiveLock);
-	HeapTuple	tuple = SearchSysCacheCopy1(RELOID, ObjectIdGetDatum(table));
+	HeapTuple	cached = SearchSysCache1(RELOID, ObjectIdGetDatum(table));
+	HeapTuple	tuple;
+	ScanKeyData key;
+	SysScanDesc scan;
 	Buffer		buffer;
 	TM_FailureData failure;
 
-	if (!HeapTupleIsValid(tuple))
+	ScanKeyInit(&key, Anum_pg_class_oid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(table));
+	scan = systable_beginscan(catalog, ClassOidIndexId, true, NULL, 1, &key);
+	tuple = systable_getnext(scan);
+	if (!HeapTupleIsValid(cached) || !HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for relation %u", table);
+	if (!ItemPointerEquals(&tuple->t_self, &cached->t_self))
+		report_not_available(table);
 	if (heap_lock_tuple(catalog, tuple, GetCurrentCommandId(true), LockTupleNoKeyExclusive,
 						LockWaitError, false, &buffer, &failure) != TM_Ok)
 		report_not_available(table);
 	ReleaseBuffer(buffer);
+	systable_endscan(scan);
+	ReleaseSysCache(cached);
 	table_close(catalog, RowExclusiveLock);
 }
 

@@ -95,8 +95,10 @@ ask($converting, 'SELECT 1');
 sql(q{CALL zundo.convert_cleanup('t')});
 for my $mode ('SHARE UPDATE EXCLUSIVE', 'ACCESS EXCLUSIVE')
 {
-	begin($converting, ', pause => 3000');
-	$holder->query_until(qr/begun/, "\\echo begun\nBEGIN; LOCK TABLE t IN $mode MODE; LOCK TABLE $copy IN SHARE UPDATE EXCLUSIVE MODE;\n");
+	# the conversion does not end before
+	$holder->query_safe('BEGIN; SELECT count(*) FROM t');
+	begin($converting, '');
+	$holder->query_until(qr/begun/, "\\echo begun\nLOCK TABLE t IN $mode MODE; LOCK TABLE $copy IN SHARE UPDATE EXCLUSIVE MODE;\n");
 	ask($converting, 'SELECT 1');
 	like($complaint, qr/table "t" was changed by another command while it was converted/, "$mode: ends it");
 	is(ask($holder, 'SELECT 1; COMMIT') . $complaint, 1, 'the other command continues');
@@ -117,6 +119,14 @@ for my $am ('zheap', 'heap')
 	is(sql('SELECT count(*), sum(v), sum(id) FROM small'), $am eq 'zheap' ? '5000|7500|-2500' : '5000|15000|-2500', 'the rows');
 	sql('UPDATE small SET id = -id WHERE id < 0');
 }
+
+# a session that commits such a lot again and again, and lets the conversion have the lock only then
+sql(q{CREATE TABLE stop (); CREATE PROCEDURE load() LANGUAGE plpgsql AS $$ BEGIN WHILE NOT EXISTS (SELECT FROM stop) LOOP UPDATE small SET v = v + 1 WHERE id <= 3000; PERFORM pg_sleep(1); COMMIT; END LOOP; END $$});
+$holder->query_until(qr/begun/, "\\echo begun\nCALL load();\n");
+is(ask($converting, q{CALL zundo.convert('small', 'zheap', lock_wait => 500); SELECT 1}) . $complaint, 1, 'it ends beside a session that commits much');
+sql('INSERT INTO stop DEFAULT VALUES');
+is(ask($holder, 'SELECT 1') . $complaint, 1, 'which has changed rows');
+is(sql('SELECT count(*), count(DISTINCT v + id % 2 * 2) FILTER (WHERE id <= 3000), count(DISTINCT v + id % 2 * 2) FILTER (WHERE id > 3000) FROM small'), '5000|1|1', 'all of them');
 $_->quit for $converting, $holder, $waiter;
 
 # 4. Keys.
@@ -216,12 +226,15 @@ for my $server ($publisher, $subscriber)
 {
 	for my $am ('zheap', 'heap')
 	{
-		my $session = session($server);
+		my ($session, $reading) = map { session($server) } 1 .. 2;
 		$by += 10000;
+		$reading->query_safe('BEGIN; SELECT count(*) FROM r');
 		$session->query_until(qr/begun/, "\\echo begun\nCALL zundo.convert('r', '$am', step => 5, pause => 400);\n");
 		$server->poll_query_until('postgres', q{SELECT count(*) = 1 FROM zundo.conversions WHERE pid IS NOT NULL});
 		my ($rc, $out, $err) = $subscriber->psql('postgres', 'ALTER SUBSCRIPTION s REFRESH PUBLICATION');
 		like($err, $server == $publisher ? qr/relation "zundo.copy_\d+" does not exist/ : qr/^$/, 'REFRESH PUBLICATION meanwhile');
+		$reading->query_safe('COMMIT');
+		$reading->quit;
 		for my $n (1 .. 10)
 		{
 			$publisher->safe_psql('postgres', "UPDATE r SET v = v + 1 WHERE id % 20 = $n; DELETE FROM r WHERE id % 40 = $n; INSERT INTO r SELECT i, $n, 'new' FROM generate_series(1, 2000) i WHERE i % 80 = $n ON CONFLICT DO NOTHING;
