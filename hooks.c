@@ -258,7 +258,10 @@ executor_finish(QueryDesc *query)
 
 /* ---- a utility command is executed ---- */
 
-/* Whether the transaction has executed one that may drop or create tables. */
+/*
+ * Whether the transaction has executed one that may drop or create tables, or
+ * is one of several that such a command makes.
+ */
 static bool may_have_dropped = false;
 
 /*
@@ -440,7 +443,7 @@ forget_dropped(bool commit)
 
 	if (!may_have_dropped)
 		return;
-	may_have_dropped = false;
+	may_have_dropped = (zlevel_current()->outer != NULL);
 	PG_TRY();
 	{
 		struct xl_xact_stats_item *items;

@@ -305,7 +305,7 @@ COMMENT ON COLUMN zundo.stat_database.datname IS 'name of the database';
 COMMENT ON COLUMN zundo.stat_database.undo_peak IS 'most bytes of undo that a discard pass has found';
 COMMENT ON COLUMN zundo.stat_database.undo_written IS 'bytes of undo that were written';
 COMMENT ON COLUMN zundo.stat_database.undo_discarded IS 'bytes of undo that were discarded';
-COMMENT ON COLUMN zundo.stat_database.rollbacks IS 'transactions of which all that had aborted was undone, or a part, if they had savepoints';
+COMMENT ON COLUMN zundo.stat_database.rollbacks IS 'transactions of which all that had aborted was undone, or a part, if they had savepoints; counted when their undo is discarded';
 COMMENT ON COLUMN zundo.stat_database.pages_rolled_back IS 'pages of which changes of aborted transactions were undone';
 COMMENT ON COLUMN zundo.stat_database.waits IS 'waits for space below zundo.undo_limit; a statement may wait for each 512 kB';
 COMMENT ON COLUMN zundo.stat_database.refusals IS 'errors for lack of space (53400), also those that a function has caught';

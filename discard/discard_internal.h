@@ -94,6 +94,8 @@ typedef struct Pending
 	Place		end;
 	bool		resolved;		/* all ended; committed, or aborted and undone */
 	uint32		count;			/* number of transactions */
+	uint32		undone;			/* those of them that had aborted and are not
+								 * counted yet (ZCOUNT_ROLLBACKS) */
 	uint64		records;		/* of an unresolved one */
 	uint64		bytes;
 	ZuAbort    *abort;			/* set while it has aborted and is not undone
@@ -203,6 +205,13 @@ extern void zqueue_parse(Discarder *mine, LogQueue *q, UndoPtr insert);
 
 /* zqueue_free_details: frees what only an unresolved transaction needs. */
 extern void zqueue_free_details(Pending *p);
+
+/*
+ * zqueue_count_undone: counts those transactions of p that had aborted, unless
+ * it has done so before. Called when p is discarded, or the extent map says
+ * that it is resolved, since another process that reads it resolves it, too.
+ */
+extern void zqueue_count_undone(Pending *p);
 
 /* ---- resolve.c ---- */
 

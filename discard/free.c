@@ -86,6 +86,7 @@ zfree_prefix(const Pass *pass, LogQueue *q, ZXid oldest)
 	while (q->head < q->tail && can_go(&q->items[q->head], oldest))
 	{
 		pass->stats->transactions_discarded += q->items[q->head].count;
+		zqueue_count_undone(&q->items[q->head]);
 		place = q->items[q->head].end;
 		q->head++;
 	}

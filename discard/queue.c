@@ -10,6 +10,7 @@
  */
 #include "postgres.h"
 
+#include "common/zcount.h"
 #include "discard/discard_internal.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -55,6 +56,13 @@ zqueue_free_details(Pending *p)
 	if (p->abort != NULL)
 		pfree(p->abort);
 	p->abort = NULL;
+}
+
+void
+zqueue_count_undone(Pending *p)
+{
+	zcount(ZCOUNT_ROLLBACKS, p->undone);
+	p->undone = 0;
 }
 
 /*

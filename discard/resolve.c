@@ -14,7 +14,6 @@
 #include "postgres.h"
 
 #include "access/transam.h"
-#include "common/zcount.h"
 #include "discard/discard_internal.h"
 #include "miscadmin.h"
 #include "mvcc/zcommitted.h"
@@ -109,7 +108,7 @@ resolve(const Pass *pass, Pending *p, uint32 logno)
 			pass->stats->aborts_pending++;
 			return;
 		}
-		zcount(ZCOUNT_ROLLBACKS, 1);
+		p->undone = 1;
 		zu_note_resolved(pass->mine->resolved, p->min_top, logno, pass->mine->context);
 		for (int i = 0; i < p->nxids; i++)
 			zu_note_resolved(pass->mine->resolved, p->xids[i], logno, pass->mine->context);
@@ -163,6 +162,7 @@ zresolve_queue(const Pass *pass, LogQueue *q)
 			last->hold = Max(last->hold, p->hold);
 			last->end = p->end;
 			last->count += p->count;
+			last->undone += p->undone;
 		}
 		else if (++out != i)
 			q->items[out] = *p;
@@ -216,6 +216,8 @@ zresolve_mark_extents(const Pass *pass, LogQueue *q)
 		}
 		if (!all)
 			continue;
+		for (int j = item; j < q->tail && q->items[j].first.sequence <= e->sequence; j++)
+			zqueue_count_undone(&q->items[j]);
 		e->resolved = true;
 		if (resolved == NULL)
 			resolved = palloc(scan->current * sizeof(ZuExtent));
