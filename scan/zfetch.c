@@ -240,6 +240,7 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 	Buffer		before = fetch->buf;
 	int			fetched;
 	bool		found;
+	bool		unseen;
 
 	if (unlikely(*call_again))
 	{
@@ -255,16 +256,17 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 		*all_dead = false;
 		return false;			/* no row is its own duplicate (ZBTREE-19) */
 	}
-	if (zunseen_has(&fetch->unseen, tid) ||
+	unseen = zunseen_has(&fetch->unseen, tid);
+	if (unseen ||
 		(fetch->expect.passed != NULL && fetch->expect.entry != NULL &&
 		 zpassed_by(&fetch->expect, tid)))
 	{
 		Assert(IsMVCCSnapshot(snapshot));
-		Assert(!zunseen_has(&fetch->unseen, tid) || is_unseen(scan->rel, tid, snapshot));
+		Assert(!unseen || is_unseen(scan->rel, tid, snapshot));
 		if (all_dead != NULL)
 			*all_dead = false;
 		fetch->expect.missed = all_dead != NULL;
-		zcount(ZCOUNT_STALE, fetch->expect.entry != NULL);
+		zcount(ZCOUNT_STALE, !unseen);
 		return false;
 	}
 	fetch->buf = ReleaseAndReadBuffer(fetch->buf, scan->rel, ItemPointerGetBlockNumber(tid));
