@@ -196,6 +196,7 @@ sub revived
 		begin($reviver, "BEGIN;\nUPDATE z SET a = 'A1$pad' WHERE id = 1");
 		$reviving = halt("pid = $reviver->{backend}");
 		last if $taken && $reviving;
+		kill 'CONT', $reviving if $reviving;
 		ask($reviver, 'ROLLBACK');
 		kill 'CONT', $taken if $name eq 'purge' && $taken;
 		end_snapshots($twins);
