@@ -101,6 +101,7 @@ rpm_builds()
 			as_root tee "$root$places/bin/pg_config" <<-P &&
 				#!/bin/sh
 				case \$1 in
+				--bindir) echo $places/bin ;;
 				--pkglibdir) echo $places/lib ;;
 				--sharedir) echo $places/share ;;
 				--docdir) echo $places/doc ;;
