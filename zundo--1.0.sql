@@ -569,7 +569,7 @@ CREATE FUNCTION zundo.advise(
                       WHERE l.locktype = 'relation' AND l.relation = i.indrelid AND l.mode = 'ShareUpdateExclusiveLock'
                         AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
     UNION ALL
-    SELECT t.oid::regclass, 'leftover', 'an attempt to convert the table has ended, but the keys of changed rows are still noted',
+    SELECT t.oid::regclass, 'leftover', 'an attempt to convert the table has ended, and what it has made is still there',
            format('CALL zundo.convert_cleanup(%L)', t.name)
     FROM t JOIN zundo.conversions v ON v.relation = t.oid AND v.pid IS NULL
     UNION ALL
@@ -722,6 +722,7 @@ BEGIN ATOMIC
              SELECT pg_catalog.array_agg(pg_catalog.format('DROP INDEX CONCURRENTLY IF EXISTS %I.%I', n.nspname, i.relname)) AS commands,
                     pg_catalog.bool_or(EXISTS (SELECT FROM pg_catalog.pg_locks l
                         WHERE l.locktype OPERATOR(pg_catalog.=) 'relation' AND l.relation OPERATOR(pg_catalog.=) i.oid
+                          AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
                           AND l.mode OPERATOR(pg_catalog.=) 'ShareUpdateExclusiveLock')) AS busy
              FROM pg_catalog.pg_index x
                   JOIN pg_catalog.pg_class i ON i.oid OPERATOR(pg_catalog.=) x.indexrelid
