@@ -542,23 +542,37 @@ class Run:
         return text if len(text) <= length else text[:length] + " ..."
 
     def wind_up(self, commit):
-        """Ends all transactions, one after the other, by COMMIT or ROLLBACK; cancels statements that still run."""
+        """Ends all transactions by COMMIT or ROLLBACK; cancels statements that still run.
+
+        Returns whether the sides must still be equal: a deadlock of two COMMITs ends one of them.
+        """
         stuck = {number for side in self.sides for number, session in side.sessions.items()
                  if session.busy and not session.pump()}
+        deadlock = False
         for side in self.sides:
             for number in stuck:
                 side.query(f"SELECT pg_cancel_backend({side.sessions[number].pid})")
-            for name, statements in ((number, ("COMMIT" if commit and number >= 0 and number not in stuck else "ROLLBACK", "ROLLBACK"))
-                                     for number in side.sessions):
-                session = side.sessions[name]
-                if not session.wait():
-                    raise Difference(f"{side.name}{name}: does not end when cancelled: hang")
-                for statement in statements:
-                    if session.result is not None and session.result[0] == "lost":
-                        raise Difference(f"{side.name}{name}: the connection is lost: {session.result[1]}")
-                    session.start(statement)
-                    if not session.wait():
-                        raise Difference(f"{side.name}{name}: {statement} hangs")
+            for number in side.sessions:
+                self.ended(side, number, "a cancelled statement")
+            for number, session in side.sessions.items():
+                session.start("COMMIT" if commit and number >= 0 and number not in stuck else "ROLLBACK")
+                side.settle()           # its deferred constraints may wait for a session that ends later
+            for number, session in side.sessions.items():
+                result = self.ended(side, number, "the end of its transaction")
+                deadlock = deadlock or result[:2] == ("error", DEADLOCK)
+                session.start("ROLLBACK")
+                self.ended(side, number, "ROLLBACK")
+        return not deadlock
+
+    @staticmethod
+    def ended(side, number, what):
+        """Returns the result of what a session runs, when that has ended; raises Difference if it does not."""
+        session = side.sessions[number]
+        if not session.wait():
+            raise Difference(f"{side.name}{number}: {what} hangs")
+        if session.result is not None and session.result[0] == "lost":
+            raise Difference(f"{side.name}{number}: the connection is lost: {session.result[1]}")
+        return session.result
 
     def compare_tables(self, equal):
         """Raises Difference unless indexes agree with the tables and zundo.check and zundo.check_index find nothing.
@@ -615,7 +629,7 @@ class Run:
         # a waiting statement outside of a transaction block may end before it is cancelled
         equal = equal and not any(session.busy and not self.open.get(number)
                                   for side in self.sides for number, session in side.sessions.items())
-        self.wind_up(commit)
+        equal = self.wind_up(commit) and equal
         self.compare_tables(equal)
         if equal:
             invalid = [side.query("SELECT c.relname, i.indisvalid, i.indisready FROM pg_class c JOIN pg_index i ON i.indexrelid = c.oid "
