@@ -11,7 +11,9 @@
  *   constraint again from its definition, which cannot name the access method,
  *   but a unique index from one that does. So the index has no constraint when
  *   the command begins, and the new one gets an equal one when it is made: what
- *   follows in the command, and its event triggers, find it there.
+ *   follows in the command, and its event triggers, find it there. If the table
+ *   is partitioned, the server then gives the partitions' indexes constraints
+ *   as well, which are made parts of that one.
  *
  * Locks: AccessExclusiveLock on the tables and the indexes, as the commands
  * themselves. Crash points: none.
@@ -41,6 +43,8 @@
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/parsenodes.h"
+#include "optimizer/optimizer.h"
+#include "rewrite/rewriteHandler.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -109,6 +113,26 @@ has_column(Relation index, AttrNumber attnum)
 }
 
 /* ---- USING INDEX ---- */
+
+/*
+ * Returns whether the index goes when the column of the table is dropped, by
+ * CASCADE also because a generated column goes.
+ */
+static bool
+goes_with(Relation table, Relation index, AttrNumber attnum, DropBehavior behavior)
+{
+	const int16 *columns = index->rd_index->indkey.values;
+	Bitmapset  *used = NULL;
+
+	for (int i = 0; behavior == DROP_CASCADE && i < index->rd_index->indnatts; i++)
+	{
+		if (columns[i] > 0 &&
+			TupleDescAttr(RelationGetDescr(table), columns[i] - 1)->attgenerated != '\0')
+			pull_varattnos(build_column_default(table, columns[i]), 1, &used);
+	}
+	return has_column(index, attnum) ||
+		bms_is_member(attnum - FirstLowInvalidHeapAttributeNumber, used);
+}
 
 /* Sets the storage parameter of the index, which is locked. */
 static void
@@ -219,7 +243,8 @@ commands_for(Relation table, Relation index, const Constraint *constraint, List 
 
 		/* the index goes with it, before the constraint is made */
 		if (drop->subtype == AT_DropColumn &&
-			has_column(index, get_attnum(RelationGetRelid(table), drop->name)))
+			goes_with(table, index, get_attnum(RelationGetRelid(table), drop->name),
+					  drop->behavior))
 			return NIL;
 	}
 	check_sorting(table, index);
@@ -344,19 +369,13 @@ changes_index(Oid reloid, bool inherits, Relation index, List *cmds)
 	return result;
 }
 
-/*
- * Returns whether the commands for the table drop the constraint, or the one of
- * which it is a partition's.
- */
+/* Returns whether the commands for the table drop the index's constraint. */
 static bool
 drops_constraint(Oid reloid, List *cmds, Oid index)
 {
-	List	   *ancestors = get_rel_relispartition(index) ? get_partition_ancestors(index) : NIL;
 	char	   *name;
 	ListCell   *lc;
 
-	if (ancestors != NIL)
-		index = llast_oid(ancestors);
 	if (IndexGetRelation(index, true) != reloid)
 		return false;
 	name = get_constraint_name(get_index_constraint(index));
@@ -371,33 +390,20 @@ drops_constraint(Oid reloid, List *cmds, Oid index)
 }
 
 /*
- * Takes the constraint from the index, which then depends on its columns, and
- * returns what it was. Raises ERRCODE_FEATURE_NOT_SUPPORTED for the index of a
- * partitioned table or partition.
+ * Makes the index depend on its columns instead of its constraint. Sets table,
+ * type and columns of *detached.
  */
-static Detached *
-detach(Oid oid)
+static void
+make_independent(Oid oid, Detached *detached)
 {
-	Oid			constraint = get_index_constraint(oid);
 	Relation	index = index_open(oid, NoLock);
 	Form_pg_index form = index->rd_index;
-	Detached   *result = palloc(sizeof(Detached));
 	ObjectAddress self;
 	ObjectAddress object;
 
-	if (index->rd_rel->relkind != RELKIND_INDEX || index->rd_rel->relispartition)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot alter a column of the zbtree index of constraint \"%s\" of a "
-						"partitioned table", get_constraint_name(constraint)),
-				 errhint("Drop the constraint, and add it again after the change.")));
-	result->table = form->indrelid;
-	result->name = get_constraint_name(constraint);
-	result->type = form->indisprimary ? CONSTRAINT_PRIMARY : CONSTRAINT_UNIQUE;
-	result->comment = GetComment(constraint, ConstraintRelationId, 0);
-	result->columns = NIL;
-	result->attached = false;
-
+	detached->table = form->indrelid;
+	detached->type = form->indisprimary ? CONSTRAINT_PRIMARY : CONSTRAINT_UNIQUE;
+	detached->columns = NIL;
 	ObjectAddressSet(self, RelationRelationId, oid);
 	deleteDependencyRecordsForClass(RelationRelationId, oid, ConstraintRelationId,
 									DEPENDENCY_INTERNAL);
@@ -405,11 +411,33 @@ detach(Oid oid)
 	{
 		if (form->indkey.values[i] < 0)
 			continue;
-		result->columns = lappend_int(result->columns, form->indkey.values[i]);
+		detached->columns = lappend_int(detached->columns, form->indkey.values[i]);
 		ObjectAddressSubSet(object, RelationRelationId, form->indrelid, form->indkey.values[i]);
 		recordDependencyOn(&self, &object, DEPENDENCY_AUTO);
 	}
 	index_close(index, NoLock);
+}
+
+/*
+ * Takes the constraint from the index, and those that are parts of it from the
+ * indexes of partitions. Returns what it was.
+ */
+static Detached *
+detach(Oid oid)
+{
+	Oid			constraint = get_index_constraint(oid);
+	Detached   *result = palloc(sizeof(Detached));
+	Detached	part;
+	List	   *parts;
+	ListCell   *lc;
+	ObjectAddress object;
+
+	result->name = get_constraint_name(constraint);
+	result->comment = GetComment(constraint, ConstraintRelationId, 0);
+	result->attached = false;
+	parts = find_all_inheritors(oid, AccessExclusiveLock, NULL);
+	foreach(lc, parts)
+		make_independent(lfirst_oid(lc), lfirst_oid(lc) == oid ? result : &part);
 	CommandCounterIncrement();
 	ObjectAddressSet(object, ConstraintRelationId, constraint);
 	performDeletion(&object, DROP_RESTRICT, PERFORM_DELETION_INTERNAL);
@@ -420,7 +448,8 @@ detach(Oid oid)
 /*
  * Returns the zbtree indexes of constraints of which the command for the table
  * changes a column, there or in a table that inherits it, and which it does not
- * drop. Locks the tables in the mode.
+ * drop. Leaves out those that are parts of another one, which is either among
+ * them, or the server refuses the command. Locks the tables in the mode.
  */
 static List *
 changed_indexes(Oid reloid, const AlterTableStmt *stmt, LOCKMODE mode)
@@ -442,7 +471,8 @@ changed_indexes(Oid reloid, const AlterTableStmt *stmt, LOCKMODE mode)
 			Oid			oid = lfirst_oid(li);
 			Relation	index;
 
-			if (!is_zbtree(oid) || !OidIsValid(get_index_constraint(oid)) ||
+			if (get_rel_relispartition(oid) || !is_zbtree(oid) ||
+				!OidIsValid(get_index_constraint(oid)) ||
 				drops_constraint(reloid, stmt->cmds, oid))
 				continue;
 			index = index_open(oid, mode);
@@ -500,32 +530,73 @@ lost_column(const Detached *detached)
 	return false;
 }
 
-/* Gives the index the constraint. */
-static void
-attach(Detached *detached, Oid oid)
+/*
+ * Gives the index, and those of partitions that there are, a constraint of the
+ * type, part of another one unless that is InvalidOid. Returns its OID.
+ */
+static Oid
+add_constraint(Oid oid, Oid part_of, const char *name, char type)
 {
-	bool		primary = detached->type == CONSTRAINT_PRIMARY;
-	Relation	table = table_open(detached->table, NoLock);
-	Relation	index;
-	IndexInfo  *info;
+	bool		primary = type == CONSTRAINT_PRIMARY;
+	Relation	index = index_open(oid, AccessExclusiveLock);
+	Relation	table = table_open(index->rd_index->indrelid, NoLock);
+	IndexInfo  *info = BuildIndexInfo(index);
 	ObjectAddress constraint;
+	ListCell   *lc;
 
-	index = index_open(oid, AccessExclusiveLock);
-	info = BuildIndexInfo(index);
 	if (primary && !index->rd_index->indisprimary)
 		index_check_primary_key(table, info, true, NULL);
-	constraint = index_constraint_create(table, oid, InvalidOid, info, detached->name,
-										 detached->type,
+	constraint = index_constraint_create(table, oid, part_of, info, name, type,
 										 INDEX_CONSTR_CREATE_UPDATE_INDEX |
 										 INDEX_CONSTR_CREATE_REMOVE_OLD_DEPS |
 										 (primary ? INDEX_CONSTR_CREATE_MARK_AS_PRIMARY : 0),
 										 allowSystemTableMods, true);
-	if (detached->comment != NULL)
-		CreateComments(constraint.objectId, ConstraintRelationId, 0, detached->comment);
 	CommandCounterIncrement();
 	index_close(index, NoLock);
 	table_close(table, NoLock);
+	foreach(lc, find_inheritance_children(oid, AccessExclusiveLock))
+		(void) add_constraint(lfirst_oid(lc), constraint.objectId, get_rel_name(lfirst_oid(lc)),
+							  type);
+	return constraint.objectId;
+}
+
+/* Gives the index the constraint. */
+static void
+attach(Detached *detached, Oid oid)
+{
+	Oid			constraint = add_constraint(oid, InvalidOid, detached->name, detached->type);
+
+	if (detached->comment != NULL)
+		CreateComments(constraint, ConstraintRelationId, 0, detached->comment);
+	CommandCounterIncrement();
 	detached->attached = true;
+}
+
+/*
+ * Makes the constraint of a partition's new index part of that of the
+ * partitioned table. The server takes the latter's from the index of which it
+ * makes copies, but does not know that we have added it.
+ */
+static void
+attach_part(Oid oid)
+{
+	Oid			constraint = get_index_constraint(oid);
+	Oid			whole = get_index_constraint(get_partition_parent(oid, false));
+	HeapTuple	tuple;
+	bool		is_part;
+
+	if (!OidIsValid(constraint) || !OidIsValid(whole))
+		return;
+	tuple = SearchSysCache1(CONSTROID, ObjectIdGetDatum(constraint));
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for constraint %u", constraint);
+	is_part = OidIsValid(((Form_pg_constraint) GETSTRUCT(tuple))->conparentid);
+	ReleaseSysCache(tuple);
+	if (!is_part)
+	{
+		ConstraintSetParentConstraint(constraint, whole, IndexGetRelation(oid, false));
+		CommandCounterIncrement();
+	}
 }
 
 /* What the command has detached, and the hook that was there before. */
@@ -540,16 +611,16 @@ is_new_index(Oid oid)
 	ScanKeyData key;
 	SysScanDesc scan;
 	HeapTuple	tuple;
-	bool		result;
+	char		kind = '\0';
 
 	ScanKeyInit(&key, Anum_pg_class_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(oid));
 	scan = systable_beginscan(catalog, ClassOidIndexId, true, SnapshotSelf, 1, &key);
 	tuple = systable_getnext(scan);
-	result = HeapTupleIsValid(tuple) &&
-		((Form_pg_class) GETSTRUCT(tuple))->relkind == RELKIND_INDEX;
+	if (HeapTupleIsValid(tuple))
+		kind = ((Form_pg_class) GETSTRUCT(tuple))->relkind;
 	systable_endscan(scan);
 	table_close(catalog, AccessShareLock);
-	return result;
+	return kind == RELKIND_INDEX || kind == RELKIND_PARTITIONED_INDEX;
 }
 
 /*
@@ -577,6 +648,8 @@ on_access(ObjectAccessType access, Oid class, Oid object, int part, void *arg)
 			strcmp(get_rel_name(object), detached->name) == 0)
 			attach(detached, object);
 	}
+	if (get_rel_relispartition(object))
+		attach_part(object);
 }
 
 /*
@@ -622,7 +695,10 @@ zconstraint_attach(List *detached)
 			continue;
 		oid = get_relname_relid(d->name, get_rel_namespace(d->table));
 		if (!is_zbtree(oid) || IndexGetRelation(oid, true) != d->table)
-			elog(ERROR, "index \"%s\" of a constraint has vanished", d->name);
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("the zbtree index of constraint \"%s\" was dropped or renamed while "
+							"the command changed its columns", d->name)));
 		attach(d, oid);
 	}
 }

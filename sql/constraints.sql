@@ -74,6 +74,12 @@ CREATE EVENT TRIGGER find_3 ON ddl_command_end EXECUTE FUNCTION find();
 ALTER TABLE z ALTER id TYPE int, ADD parent int REFERENCES z;
 ALTER TABLE z DROP parent, ALTER id TYPE bigint;
 ROLLBACK;
+-- one that drops the index before the command has made it again
+BEGIN;
+CREATE FUNCTION lose() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN DROP INDEX IF EXISTS z_pkey CASCADE; END $$;
+CREATE EVENT TRIGGER lose ON ddl_command_start WHEN tag IN ('ALTER TABLE') EXECUTE FUNCTION lose();
+ALTER TABLE z ALTER id TYPE int;
+ROLLBACK;
 ALTER TABLE z ALTER id TYPE bigint, ADD CONSTRAINT z_pkey CHECK (id > 0);
 ALTER TABLE z ALTER id TYPE bigint, ADD PRIMARY KEY (b);
 SELECT count(*) FROM keys WHERE comment = 'constraint' AND index_comment = 'index';
@@ -134,6 +140,16 @@ ALTER TABLE u ADD UNIQUE USING INDEX u_8;
 ALTER TABLE u ADD PRIMARY KEY USING INDEX u_8;
 ALTER TABLE u ADD UNIQUE USING INDEX u_b DEFERRABLE;
 ALTER TABLE u DROP COLUMN b, ADD UNIQUE USING INDEX u_b;
+-- with a column, one that is generated from it
+BEGIN;
+CREATE UNIQUE INDEX u_9 ON u USING zbtree (b) INCLUDE (c);
+ALTER TABLE u ADD base int, ADD gen int GENERATED ALWAYS AS (base) STORED, ADD other int;
+CREATE UNIQUE INDEX u_gen ON u USING zbtree (gen);
+SAVEPOINT s;
+ALTER TABLE u DROP COLUMN base CASCADE, ADD UNIQUE USING INDEX u_gen;
+ROLLBACK TO s;
+ALTER TABLE u DROP COLUMN base CASCADE, ADD UNIQUE USING INDEX u_9;
+ROLLBACK;
 -- the index of another table is not locked
 BEGIN;
 SELECT count(*) FROM z;
@@ -243,3 +259,42 @@ ALTER TABLE s DROP COLUMN c, DROP CONSTRAINT s_u, ALTER b TYPE int;
 ALTER TABLE s ADD c int, ADD d int, ADD UNIQUE (a, c, d) WITH (access_method = zbtree);
 ALTER TABLE s DROP COLUMN c, ALTER d TYPE bigint;
 SELECT * FROM methods WHERE relname ~ '^s';
+-- another type, or expression, of a column of a partitioned table
+CREATE TABLE t (id int, at int, b varchar(5), g int GENERATED ALWAYS AS (at) STORED, PRIMARY KEY (id, at) WITH (access_method = zbtree),
+	CONSTRAINT t_u UNIQUE (b, at) WITH (access_method = zbtree), UNIQUE (at, g) WITH (access_method = zbtree)) PARTITION BY RANGE (at);
+CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (10);
+CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (10) TO (20) PARTITION BY RANGE (at);
+CREATE TABLE t21 PARTITION OF t2 FOR VALUES FROM (10) TO (20);
+ALTER TABLE t2 ADD UNIQUE (id, b, at) WITH (access_method = zbtree);
+CREATE TABLE t3 (g int GENERATED ALWAYS AS (at) STORED, at int NOT NULL, b varchar(5), id int NOT NULL UNIQUE WITH (access_method = zbtree), CONSTRAINT mine PRIMARY KEY (id, at) WITH (access_method = zbtree));
+ALTER TABLE t ATTACH PARTITION t3 FOR VALUES FROM (20) TO (30);
+CREATE TABLE t_ref (id int, at int, FOREIGN KEY (id, at) REFERENCES t ON UPDATE CASCADE);
+COMMENT ON CONSTRAINT t_pkey ON t IS 'constraint';
+COMMENT ON INDEX t_pkey IS 'index';
+INSERT INTO t SELECT g, g, g FROM generate_series(0, 29) g;
+INSERT INTO t_ref SELECT g, g FROM generate_series(0, 29) g;
+CREATE VIEW parts AS SELECT o.conrelid::regclass, o.conname, o.contype, o.conislocal, o.coninhcount, whole.conname AS whole, amname, reloptions, indisprimary, indisvalid, obj_description(c.oid) AS index_comment, obj_description(o.oid) AS comment
+	FROM pg_constraint o JOIN pg_class c ON c.oid = o.conindid JOIN pg_index ON indexrelid = c.oid JOIN pg_am a ON a.oid = relam LEFT JOIN pg_constraint whole ON whole.oid = o.conparentid
+	WHERE o.contype IN ('p', 'u') AND o.conrelid::regclass::text ~ '^t[0-9]*$' ORDER BY o.conrelid::regclass::text, o.conname;
+ALTER TABLE t ALTER id TYPE bigint;
+ALTER TABLE t ALTER g SET EXPRESSION AS (at + at);
+ALTER TABLE t ALTER b TYPE varchar(10), ALTER g TYPE bigint;
+SELECT * FROM parts;
+ALTER TABLE t1 ALTER g SET EXPRESSION AS (at);
+ALTER TABLE t1 ALTER id TYPE int;
+INSERT INTO t VALUES (25, 25, 25);
+UPDATE t SET id = id + 100 WHERE id < 25;
+SELECT count(*) FROM t_ref WHERE id >= 100;
+INSERT INTO t_ref VALUES (1, 1);
+SELECT count(*) FROM parts, zundo.check_index(conname::regclass) WHERE conname::text ~ '^t[13]|^t21';
+-- in a command of its event trigger
+BEGIN;
+CREATE FUNCTION nest() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN IF pg_event_trigger_table_rewrite_oid() = 'z'::regclass THEN ALTER TABLE t ALTER b TYPE text; END IF; END $$;
+CREATE EVENT TRIGGER nest ON table_rewrite EXECUTE FUNCTION nest();
+ALTER TABLE z ALTER id TYPE numeric;
+SELECT conrelid, conname, whole, indisprimary FROM parts WHERE whole = 't_u' OR whole = 't2_b_at_idx';
+ROLLBACK;
+ALTER TABLE t_ref DROP CONSTRAINT t_ref_id_at_fkey;
+ALTER TABLE t DETACH PARTITION t3;
+ALTER TABLE t DROP CONSTRAINT t_pkey, DROP CONSTRAINT t_u, ALTER id TYPE int;
+SELECT conrelid, conname, whole FROM parts WHERE coninhcount > 0;
