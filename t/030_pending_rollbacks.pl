@@ -69,6 +69,28 @@ is($node->safe_psql('postgres', $aborted), '0', 'a writer has undone them');
 is($node->safe_psql('postgres', 'SELECT sum(n), sum(id) FILTER (WHERE n = 1) FROM pushed'), '1|5', 'and changed its row');
 sound($node, 'pushed', 'pushed');
 
+# Two changes of a row are undone, and their undo is discarded and its extents used again,
+# while a reader, which has copied the page, is between them: it has passed over the newer
+# one. That the other has been discarded then does not make it visible to all (VIS-4).
+$node->safe_psql('postgres', 'CREATE TABLE passed (id int PRIMARY KEY, n int) USING zheap; INSERT INTO passed VALUES (1, 0)');
+my ($reader, $watcher) = (session($node), session($node));
+my $pid = ask($reader, 'SET enable_seqscan = off', 'SET enable_bitmapscan = off', 'SELECT pg_backend_pid()');
+my $caught = 0;
+for (1 .. 20)
+{
+	$node->safe_psql('postgres', "SELECT zundo.discard(); BEGIN; UPDATE passed SET n = 1; $spoil; $spoil; UPDATE passed SET n = 2; ROLLBACK");
+	ask($reader, q{SET zundo.fault = 'version-passed:sleep:1'});
+	$reader->query_until(qr/asked/, "\\echo asked\nSELECT 'n is ' || n FROM passed WHERE id = 1;\n\\echo done\n");
+	$caught = ZundoTest::caught($watcher, $pid, 'SELECT%passed%');
+	$node->safe_psql('postgres', "SELECT zundo.discard(); $spoil; $spoil; $spoil") if $caught;
+	kill 'CONT', $pid;
+	my ($answer) = $reader->query_until(qr/done/, '') =~ /n is (\d)/;
+	is($answer, 0, 'a reader that is between two changes reads neither') if $caught;
+	last if $caught;
+}
+ok($caught, 'they were undone while the row was read');
+$_->quit for $reader, $watcher;
+
 # Rows of an aborted transaction that has added columns are no fault of the table, nor
 # are they if columns of other types have taken the place (ROW-1).
 $node->safe_psql(
