@@ -63,7 +63,8 @@
 
 /*
  * The number of versions of rows that one call may read, while a leaf page is
- * locked, to find entries of a zbtree index that no snapshot needs (ZBTREE-8).
+ * locked, to find entries of a zbtree index that no snapshot needs (ZBTREE-8),
+ * or of one row, to find one with a key (ZBTREE-19).
  */
 #define MAX_VERSIONS_JUDGED 1000
 
@@ -165,19 +166,22 @@ zheap_index_fetch_end(IndexFetchTableData *scan)
  * transaction is changing, the one in snapshot->xmax. Fetches into slot the
  * next older version that may become the newest if that transaction aborts, and
  * that has the key of the zbtree entry, if there is one (SCAN-7). Returns
- * whether there is such a version: then the caller waits for the transaction
- * and searches again, as it does on heap. Otherwise clears snapshot->xmax.
+ * whether there is such a version, or may be one after many: then the caller
+ * waits for the transaction and searches again, as it does on heap. Otherwise
+ * clears snapshot->xmax.
  */
 static bool
 fetch_beside_change(ZIndexFetch *fetch, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slot)
 {
 	ZExpectingFetch *expect = &fetch->expect;
+	int			passed = 0;
 
 	Assert(snapshot->snapshot_type == SNAPSHOT_DIRTY);
 	Assert(BufferGetBlockNumber(fetch->buf) == ItemPointerGetBlockNumber(tid));
 	while (zdoubt_next(&fetch->doubt, expect->base.rel, fetch->buf,
 					   ItemPointerGetOffsetNumber(tid), fetch, slot))
-		if (expect->entry == NULL || zbtree_counts(expect->index, expect->entry, slot))
+		if (expect->entry == NULL || zbtree_counts(expect->index, expect->entry, slot) ||
+			++passed == MAX_VERSIONS_JUDGED)
 			return true;
 	snapshot->xmax = InvalidTransactionId;
 	return false;

@@ -290,5 +290,19 @@ SKIP:
 	is(sql('SELECT id, k FROM f ORDER BY id'), "1|13\n2|20\n4|11\n5|12", 'the rows after it');
 	$waiter->quit;
 }
+
+# beside more versions than are read while a leaf page is locked, any entry of the row makes others wait
+sql(q{CREATE TABLE n (id int, k int) USING zheap; CREATE UNIQUE INDEX n_k ON n USING zbtree (k); INSERT INTO n VALUES (1, 30)});
+my ($keeper, $changer) = map { session($node) } 1, 2;
+ask($keeper, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM n');
+sql('UPDATE n SET k = 40');
+ask($changer, 'BEGIN; DO $$ BEGIN FOR i IN 1..1500 LOOP UPDATE n SET k = 1000 + i; END LOOP; END $$');
+like(($node->psql('postgres', "SET lock_timeout = '50ms'; INSERT INTO n $_"))[2], qr/canceling statement due to lock timeout/, "waits: $_")
+	for 'VALUES (2, 40)', 'VALUES (2, 30)', 'VALUES (2, 1001)', 'VALUES (2, 40) ON CONFLICT (k) DO NOTHING', 'VALUES (2, 30) ON CONFLICT (k) DO UPDATE SET id = 3';
+ask($changer, 'ROLLBACK');
+like(($node->psql('postgres', 'INSERT INTO n VALUES (2, 40)'))[2], qr/duplicate key/, 'the key that the rollback gave back');
+is(sql(q{INSERT INTO n VALUES (2, 30), (3, 1001), (4, 40) ON CONFLICT DO NOTHING; SELECT id, k FROM n ORDER BY id}), "1|40\n2|30\n3|1001", 'other keys are free');
+is(sql($faults), '', 'sound');
+$_->quit for $keeper, $changer;
 no_crash($node);
 done_testing();
