@@ -1,4 +1,4 @@
-"""Workloads whose updates change indexed columns: W2, W4, W5, W7 and their variants.
+"""Workloads whose updates change indexed columns: W2, W4, W5, W7, their variants, and K.
 
 The heap tables have btree indexes. The zheap tables have zbtree indexes, except for
 those of constraints. In the variants W2s, W4s and W5s all indexes are btree.
@@ -19,13 +19,14 @@ JOBS_PER_SECOND = 800
 class Case:
     """A workload: the table with its indexes, and the load."""
 
-    def __init__(self, setup, script, changed=None, clients=None, snapshot=False, seconds=20, buffers=None):
+    def __init__(self, setup, script, changed=None, clients=None, snapshot=False, seconds=20, buffers=None, holds=None):
         self.setup = setup              # statements; {btree} is the index access method, {unique} UNIQUE or nothing
         self.script = script            # of pgbench
         self.changed = changed          # the index whose key changes; others_growth is about all others
         self.clients = clients
         self.snapshot = snapshot        # does a transaction with a snapshot stay open the whole time?
         self.seconds = seconds
+        self.holds = holds              # a condition that the end of the load fulfils
         self.buffers = buffers          # shared_buffers in kB per unit of the scale; None: the server's setting
 
 
@@ -42,6 +43,31 @@ def one_of_many(fill, **how):
             \set delta random(-5000, 5000)
             UPDATE measured SET abalance = abalance + :delta WHERE aid = :aid;
             SELECT abalance FROM measured WHERE aid = :aid;""", "changed", **how)
+
+
+def keys(**how):
+    """Returns the Case K: of two rows the unique keys are swapped, and that of a third is shifted to a free one.
+
+    Each client locks a pair of rows in one order, and a row keeps the last three digits, so that none fails.
+    """
+    fillers = ", ".join(f"filler{n} text" for n in range(1, 5))
+    return Case(
+        f"""CREATE TABLE measured (aid int PRIMARY KEY, k bigint, {fillers});
+            INSERT INTO measured SELECT g, g * 1000, {", ".join(["md5(random()::text)"] * 4)} FROM generate_series(1, {{rows}}) g;
+            CREATE {{unique}}INDEX changed ON measured USING {{btree}} (k);"""
+        + "".join(f"CREATE INDEX other{n} ON measured USING {{btree}} (filler{n});" for n in range(1, 5)),
+        r"""\set one random(1, :rows / 2)
+            \set two :rows / 2 + :one
+            \set three random(1, :rows)
+            BEGIN;
+            SELECT k AS first FROM measured WHERE aid = :one FOR UPDATE \gset
+            SELECT k AS second FROM measured WHERE aid = :two FOR UPDATE \gset
+            UPDATE measured SET k = -k WHERE aid = :one;
+            UPDATE measured SET k = :first WHERE aid = :two;
+            UPDATE measured SET k = :second WHERE aid = :one;
+            COMMIT;
+            UPDATE measured SET k = k / 1000 * 1000 + (k + 7) % 1000 WHERE aid = :three;""",
+        "changed", holds="SELECT count(*) = count(DISTINCT k) AND min(k) > 0 FROM measured", **how)
 
 
 def included(**how):
@@ -71,6 +97,7 @@ CASES = {
     "W2f": one_of_many(90),
     "W2L": one_of_many(100, seconds=180, buffers=3600),
     "W2Lf": one_of_many(90, seconds=180, buffers=3600),
+    "K": keys(),
     "W4": included(),
     "W4L": included(seconds=180, buffers=820),
     "W5": Case(
@@ -169,6 +196,8 @@ def run_case(name, method):
             "others_growth": growth(begin, end, "others"), "changed_growth": growth(begin, end, "changed"),
             "loaded": begin["disk"], "disk": end["disk"],
         }
+        if case.holds:
+            figures["keys_distinct"] = meter.value(case.holds) == "t"
         if case.snapshot:
             figures["snapshot_kept"] = reader.query(sum_all) == seen
             reader.query("COMMIT")
@@ -288,6 +317,7 @@ WORKLOADS = {
     "W2s": ("one of six indexes changes, btree on both sides: rows move", run_case("W2", "btree"), 3),
     "W2L": ("one of six indexes changes, data of 4 times shared_buffers", run_case("W2L", "zbtree"), 3),
     "W2Lf": ("one of six indexes changes, data of 4 times shared_buffers, fillfactor 90", run_case("W2Lf", "zbtree"), 3),
+    "K": ("unique keys are swapped and shifted", run_case("K", "zbtree"), 3),
     "W4": ("a changing included column, beside an open transaction", run_case("W4", "zbtree"), 3),
     "W4s": ("a changing included column, btree on both sides: rows move", run_case("W4", "btree"), 3),
     "W4L": ("a changing included column, indexes larger than shared_buffers", run_case("W4L", "zbtree"), 3),

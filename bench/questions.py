@@ -50,6 +50,9 @@ QUESTIONS = {
                     "the row has to move.", "ours", {"tps": NONE, "wal_without_images": NONE, "cpu_us": NONE}),
     "W4s": Question("An index includes the changed column, and all indexes are btree's on both sides, so that the rows of zheap move, "
                     "beside an open snapshot.", "ours", {"tps": NONE, "wal_without_images": NONE, "cpu_us": NONE}),
+    "K": Question("Of two rows the unique keys are swapped, and that of a third is shifted, in a table with five more indexes: what "
+                  "sorted lists and calendars do. On zheap the index is unique from PostgreSQL 18 on.", "ours",
+                  {"wal_without_images": NONE, "others_growth": NONE, "cpu_us": NONE}),
     "W2L": Question(MANY + " " + FROM_MEMORY, WARM, {"tps": "1.77", "wal_per_transaction": "0.53", "others_growth": NONE}),
     "W2Lf": Question(MANY + " Pages are filled to 90 %, which helps heap. " + FROM_MEMORY, WARM,
                      {"tps": "2.50", "wal_per_transaction": "0.29", "others_growth": NONE}),
