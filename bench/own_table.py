@@ -65,6 +65,11 @@ class Table:
 
     def _find(self, session, name):
         """Finds the table, and checks that it is one, and can be read."""
+        denied = session.value(
+            f"SELECT n.nspname FROM pg_namespace n, parse_ident({literal(name)}, false) p"
+            " WHERE n.nspname = p[cardinality(p) - 1] AND NOT has_schema_privilege(n.oid, 'USAGE')")
+        if denied:
+            raise BenchError(f"your role must not look into the schema {denied}: it needs the right USAGE")
         rows = session.query(
             "SELECT c.oid, c.relkind, n.nspname, c.relname, has_table_privilege(c.oid, 'SELECT')"
             f" FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass({literal(name)})")

@@ -2,7 +2,7 @@
 
 import html
 
-from questions import FIRST, NONE, QUESTIONS
+from questions import FIRST, NONE, OURS, QUESTIONS
 
 STYLE = """
 :root{--ink:#1d2430;--soft:#5c6675;--line:#dfe3e8;--good:#146c43;--bad:#b3261e;--open:#7a5b00;
@@ -17,16 +17,16 @@ p{margin:.5em 0;max-width:75ch}.soft,.note{color:var(--soft);font-size:.92em}
 .claim{font-weight:600}
 table{border-collapse:collapse;margin:1em 0;width:100%;font-variant-numeric:tabular-nums}
 td,th{padding:.35em .6em;border-bottom:1px solid var(--line);text-align:right;vertical-align:top}
-td{white-space:nowrap}td.left{white-space:normal}
+td{white-space:nowrap}td.left{white-space:normal;min-width:9.8em}
 th{color:var(--soft);font-weight:600;font-size:.88em}.left{text-align:left}
 .reached{color:var(--good)}.missed,.MISSED,.ABOVE{color:var(--bad);font-weight:600}.too,.not{color:var(--open)}
 .pictures{display:flex;flex-wrap:wrap;gap:1em;align-items:flex-start;margin:1em 0}
 .pictures svg{display:block;height:auto;width:100%;max-width:30em}.pictures .guide.line,.pictures .axis .line{stroke:var(--line)!important;stroke-dasharray:none!important}
-.pictures svg.small{width:calc(25% - .75em);min-width:11em}
+.pictures .small .value{transform:translateY(-3px)}.pictures svg.small{width:calc(25% - .75em);min-width:11em}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.2em 1em}dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}
 pre{background:var(--code);padding:1em;overflow:auto;font-size:.85em}
 @media(max-width:680px){
- body{font-size:15px;padding-top:1em}
+ body{font-size:15px;padding-top:1em;display:flex;flex-direction:column}.summary{order:1}.end{order:2}
  table,tbody,tr,td{display:block;width:100%}tr:first-child{display:none}
  tr{border-bottom:2px solid var(--line);padding:.5em 0}
  td,td.left{white-space:normal}
@@ -141,12 +141,15 @@ def capital(text):
 
 
 class Summary:
-    """The first table of a page: for each workload the published and the measured figures. Used as a Table."""
+    """The first table of a page, on a narrow screen the last one: for each workload the published and the measured figures.
+
+    Left out if nothing was published. Used as a Table.
+    """
 
     left, mark = {0, 1, 5, 6}, 6
 
     def __init__(self, results, names):
-        self.lines = []
+        self.lines, self.published = [], False
         self.headings = ("", "published", f"{names[0]} here", f"{names[1]} here", "ratio", "goal", "verdict")
         for workload, figures in results["workloads"].items():
             question = QUESTIONS.get(workload)
@@ -154,6 +157,7 @@ class Summary:
             for key, published in question.published.items() if question else ():
                 if key in rows:
                     row = rows[key]
+                    self.published = self.published or published != NONE
                     self.lines.append((f"{workload}: {row['label']}", "" if published == NONE else published, row["heap"], row["zheap"],
                                        row["ratio"], row["goal"], row["verdict"]))
 
@@ -165,7 +169,9 @@ def section(workload, table, figures, pictures, names, alone):
     if "what" in figures:
         out.append(f"<p>{html.escape(figures['what'])}</p>")
     if question:
-        out += [f"<p>{html.escape(question.asked)}</p>", f"<p class=soft>From: {html.escape(question.source)}.</p>"]
+        out.append(f"<p>{html.escape(question.asked)}</p>")
+        if question.source != OURS:
+            out.append(f"<p class=soft>From: {html.escape(question.source)}.</p>")
     if "table" in figures and not alone:
         out.append(f"<p class=claim>{html.escape(sentence(figures['table'], names))}</p>")
     if pictures:
@@ -193,13 +199,13 @@ def save(path, results, tables, pictures, names):
            f"<p class=soft>Measured {html.escape(results['when'])} on one server, {names[0]} and {names[1]} in turns. A ratio is "
            f"{names[1]}'s figure divided by {names[0]}'s; &uarr; means that more is better, &darr; that less is.</p>"]
     summary = Summary(results, names)
-    if summary.lines and len(tables) > 1:
-        out.append(html_table(summary))
+    if summary.published and len(tables) > 1:
+        out.append(f"<div class=summary>{html_table(summary)}</div>")
     for workload, table in tables.items():
         out += section(workload, table, results["workloads"][workload], pictures.get(workload, []), names, len(tables) == 1)
-    out.append("<h2>Conditions</h2><dl>" + "".join(f"<dt>{html.escape(str(k))}</dt><dd>{html.escape(str(v))}</dd>"
+    out.append("<div class=end><h2>Conditions</h2><dl>" + "".join(f"<dt>{html.escape(str(k))}</dt><dd>{html.escape(str(v))}</dd>"
                                                    for k, v in facts(results).items()) + "</dl>")
     settings = "\n".join(f"{k} = {v}" for k, v in sorted(results["server"]["settings"].items()))
-    out.append(f"<h3>Settings of the server</h3><pre>{html.escape(settings)}</pre></html>")
+    out.append(f"<h3>Settings of the server</h3><pre>{html.escape(settings)}</pre></div></html>")
     with open(path, "w", encoding="utf-8") as page:
         page.write("\n".join(out))

@@ -9,12 +9,14 @@ import re
 
 import pygal
 from pygal.style import Style
+from pygal.util import split_title
 
 from server import MB
 
 INK, SOFT, LINE = "var(--ink)", "var(--soft)", "var(--line)"
 COLORS = ("var(--heap)", "var(--zheap)")
 FONT = "system-ui, sans-serif"
+TITLE_SIZE = 16
 
 SIZE = {"width": 480, "height": 320}            # two fit beside each other on a wide screen
 SMALL = {"width": 240, "height": 290}
@@ -26,7 +28,7 @@ def style(colors=COLORS, label=13):
     """Returns the style of all plots."""
     return Style(background="transparent", plot_background="transparent", foreground=INK, foreground_strong=INK,
                  foreground_subtle=SOFT, colors=colors, opacity="1", stroke_opacity="1", opacity_hover="1", stroke_opacity_hover="1",
-                 font_family=FONT, title_font_size=16, legend_font_size=14, label_font_size=label, major_label_font_size=label,
+                 font_family=FONT, title_font_size=TITLE_SIZE, legend_font_size=14, label_font_size=label, major_label_font_size=label,
                  value_font_size=14, value_colors=(INK,) * len(colors), transition="0s")
 
 
@@ -142,12 +144,16 @@ def over_turns(runs, names):
 def bars(rows, names, keys):
     """Returns a small plot for each of the figures, with a bar for each engine."""
     drawn = []
-    for row in [row for key in keys for row in rows if row["key"] == key]:
-        values = [row["values"]["heap"], row["values"]["zheap"]]
-        if None in values:
-            continue
-        chart = pygal.Bar(**{**common(f"{row['label']} {row['better']}"), **SMALL}, print_values=True, print_values_position="top",
-                          show_y_labels=False, show_y_guides=False, range=(0, max(values + [0]) * 1.1 or 1), spacing=4)
+    found = [(row, [row["values"]["heap"], row["values"]["zheap"]]) for key in keys for row in rows if row["key"] == key]
+    found = [(row, values) for row, values in found if None not in values]
+    titles = [split_title(f"{row['label']}\xa0{row['better']}", SMALL["width"], TITLE_SIZE) for row, _ in found]
+    # WAL with and without page images has one scale, and all titles as many lines, so that bars begin at one height
+    wal = max((max(values) for row, values in found if row["key"].startswith("wal_")), default=0)
+    for (row, values), title in zip(found, titles):
+        title = "\n".join(title + [""] * (max(map(len, titles)) - len(title)))
+        top = wal if row["key"].startswith("wal_") else max(values + [0])
+        chart = pygal.Bar(**{**common(title), **SMALL}, print_values=True, print_values_position="top",
+                          show_y_labels=False, show_y_guides=False, range=(0, top * 1.1 or 1), spacing=4)
         chart.x_labels = [""]
         for name, value, shown in zip(names, values, (row["heap"], row["zheap"])):
             chart.add(name, [{"value": value, "formatter": lambda _, shown=shown: shown}])
