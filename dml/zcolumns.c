@@ -67,7 +67,10 @@ forget(ZIndexColumns *entry)
 	bms_free(entry->keyed);
 	bms_free(entry->entered);
 	for (int i = 0; i < entry->nkeyed; i++)
+	{
 		bms_free(entry->keyed_index[i].attrs);
+		bms_free(entry->keyed_index[i].included);
+	}
 	if (entry->keyed_index != NULL)
 		pfree(entry->keyed_index);
 	for (int i = 0; i < entry->nplain; i++)
@@ -194,7 +197,7 @@ look_at_index(Relation index, ZIndexColumns *entry)
 		plain = bms_union(columns, computed);
 		entry->plain_index[entry->nplain++] = (ZIndexAttrs)
 		{
-			RelationGetRelid(index), plain
+			RelationGetRelid(index), plain, NULL
 		};
 	}
 	entry->plain = bms_add_members(entry->plain, plain);
@@ -225,6 +228,8 @@ look_at_keys(Relation index, ZIndexColumns *entry)
 		entry->entered = bms_add_member(entry->entered, attno);
 		if (i < IndexRelationGetNumberOfKeyAttributes(index))
 			k->attrs = bms_add_member(k->attrs, attno);
+		else
+			k->included = bms_add_member(k->included, attno);
 	}
 	k->attrs = bms_add_members(k->attrs, tested);
 	k->index = RelationGetRelid(index);
@@ -622,7 +627,8 @@ zcolumns_count_move(const ZUpdatedRow *row, const ZIndexColumns *columns, int di
 		}
 	}
 	for (int i = 0; i < columns->nkeyed && !counted; i++)
-		if (zcolumns_differ(row, columns->keyed_index[i].attrs))
+		if (zcolumns_differ(row, columns->keyed_index[i].attrs) ||
+			zcolumns_differ(row, columns->keyed_index[i].included))
 			zcount_index_moved(columns->keyed_index[i].index);
 }
 

@@ -584,6 +584,7 @@ typedef struct ZIndexAttrs
 {
 	Oid			index;
 	Bitmapset  *attrs;
+	Bitmapset  *included;		/* of an index in ZIndexColumns.keyed_index */
 } ZIndexAttrs;
 
 /*

@@ -64,6 +64,13 @@ INSERT INTO long_key VALUES (1, 'x');
 UPDATE long_key SET c = repeat('x', 2100);
 SELECT moved, moved_for_space, (SELECT moved FROM zundo.stat_indexes WHERE relid = 'long_key'::regclass) AS by_index
 	FROM zundo.stat_tables WHERE relid = 'long_key'::regclass;
+-- an included one, too
+DROP INDEX long_key_c_idx;
+UPDATE long_key SET c = 'x';
+CREATE INDEX ON long_key USING zbtree (id) INCLUDE (c);
+UPDATE long_key SET c = 'y';
+UPDATE long_key SET c = repeat('x', 2100);
+SELECT indexrelname, moved FROM zundo.stat_indexes WHERE relid = 'long_key'::regclass;
 -- temporary tables are not counted
 CREATE TEMP TABLE own (id int PRIMARY KEY) USING zheap;
 INSERT INTO own VALUES (1);
