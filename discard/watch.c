@@ -51,7 +51,7 @@ describe_pin(void)
 	if (xid == InvalidZXid)
 		return who;
 	return psprintf("%s It keeps %llu kB.", who,
-					(unsigned long long) zu_bytes_kept(xid) / 1024);
+					(unsigned long long) zu_bytes_kept(zu_look_at_kept(), xid) / 1024);
 }
 
 /*

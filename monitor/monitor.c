@@ -230,12 +230,26 @@ zundo_undo_bytes_in_use(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64((int64) zu_bytes_in_use());
 }
 
-/* zundo_stat_kept(xid): returns the bytes that a holder of xid keeps. */
+/*
+ * zundo_stat_kept(xid): returns the bytes that a holder of xid keeps. A query
+ * looks at the logs once, for all of its rows.
+ */
 Datum
 zundo_stat_kept(PG_FUNCTION_ARGS)
 {
-	zu_attach_database();
-	PG_RETURN_INT64((int64) zu_bytes_kept(zxid_widen(PG_GETARG_TRANSACTIONID(0))));
+	FmgrInfo   *call = fcinfo->flinfo;
+
+	if (call->fn_extra == NULL)
+	{
+		MemoryContext old;
+
+		zu_attach_database();
+		old = MemoryContextSwitchTo(call->fn_mcxt);
+		call->fn_extra = zu_look_at_kept();
+		MemoryContextSwitchTo(old);
+	}
+	PG_RETURN_INT64((int64) zu_bytes_kept(call->fn_extra,
+										  zxid_widen(PG_GETARG_TRANSACTIONID(0))));
 }
 
 /* zundo_stat_undo(): returns one row per log. */

@@ -497,11 +497,17 @@ extern uint64 zu_bytes_in_use(void);
  */
 extern uint64 zu_bytes_between(uint64 sequence, UndoPtr from, uint64 end_sequence, UndoPtr end);
 
+/* What zu_bytes_kept needs of the logs: it is asked for many transactions. */
+typedef struct ZuKept ZuKept;
+
+/* zu_look_at_kept: returns it for the logs as they are now. */
+extern ZuKept *zu_look_at_kept(void);
+
 /*
- * Returns how much of that would stay if `oldest` became xid. An estimate,
- * which may be wrong by some pages for each log.
+ * zu_bytes_kept: returns how much of the undo in use would stay if `oldest`
+ * became xid. An estimate, which may be wrong by some pages for each log.
  */
-extern uint64 zu_bytes_kept(ZXid xid);
+extern uint64 zu_bytes_kept(const ZuKept *kept, ZXid xid);
 
 /*
  * An iterator over the records of a log in insertion order, from the discard

@@ -300,6 +300,15 @@ zu_bytes_in_use(void)
 
 /* ---- what transactions keep ---- */
 
+/* Both are ordered by the number of the log. */
+struct ZuKept
+{
+	int			nstates;
+	ZuLogState *states;
+	int			n;
+	ZuExtent   *extents;
+};
+
 /* Copies a page of the log; false if the log has not written it. */
 static bool
 copy_page(const ZuExtent *extents, int page, char *copy)
@@ -403,33 +412,37 @@ kept_of_log(const ZuLogState *s, const ZuExtent *extents, int n, ZXid xid)
 	return s->bytes - Min(before, s->bytes);
 }
 
+/* zu_look_at_kept: See undo.h. */
+ZuKept *
+zu_look_at_kept(void)
+{
+	ZuKept	   *kept = palloc(sizeof(ZuKept));
+
+	kept->states = zu_log_states(&kept->nstates);
+	kept->extents = zu_collect_extents(-1, 0, &kept->n);
+	return kept;
+}
+
 /*
  * zu_bytes_kept: See undo.h. Reads few pages: the headers tell which
  * transaction has begun each.
  */
 uint64
-zu_bytes_kept(ZXid xid)
+zu_bytes_kept(const ZuKept *kept, ZXid xid)
 {
-	int			nstates;
-	ZuLogState *states = zu_log_states(&nstates);
-	int			n;
-	ZuExtent   *extents = zu_collect_extents(-1, 0, &n);
 	int			to = 0;
 	uint64		sum = 0;
 
-	/* both are ordered by the number of the log */
-	for (int i = 0; i < nstates; i++)
+	for (int i = 0; i < kept->nstates; i++)
 	{
 		int			from = to;
 
-		while (from < n && extents[from].logno < states[i].logno)
+		while (from < kept->n && kept->extents[from].logno < kept->states[i].logno)
 			from++;
-		for (to = from; to < n && extents[to].logno == states[i].logno;)
+		for (to = from; to < kept->n && kept->extents[to].logno == kept->states[i].logno;)
 			to++;
-		sum += kept_of_log(&states[i], extents + from, to - from, xid);
+		sum += kept_of_log(&kept->states[i], kept->extents + from, to - from, xid);
 	}
-	pfree(extents);
-	pfree(states);
 	return sum;
 }
 
