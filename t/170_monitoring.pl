@@ -3,7 +3,9 @@
 # newest
 use strict;
 use warnings;
+use Cwd qw(abs_path);
 use FindBin;
+use HTTP::Tiny;
 use JSON::PP;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -103,14 +105,61 @@ my @rules = slurp_file("$dir/alerts.yaml") =~ /^ {8}expr: (.*)$/mg;
 cmp_ok(scalar @rules, '>', 4, 'there are alerts');
 metrics('alert', $_) for @rules;
 
+# has PROGRAM: succeeds if it is installed.
+sub has { my ($program) = @_; return grep { -x "$_/$program" } split(/:/, $ENV{PATH}) }
+
 SKIP:
 {
-	skip 'promtool is not installed (package prometheus)', 2 if system('promtool --version >/dev/null 2>&1') != 0;
+	skip 'promtool is not installed (package prometheus)', 3 if !has('promtool');
 	is(system('promtool', 'check', 'rules', "$dir/alerts.yaml"), 0, 'promtool accepts the alerts');
 	# its check of rules is one of expressions, too
 	my $file = PostgreSQL::Test::Utils::tempdir() . '/panels.yaml';
 	append_to_file($file, "groups:\n- name: panels\n  rules:\n" . join('', map { "  - record: panel$_\n    expr: '$expressions[$_]'\n" } 0 .. $#expressions));
 	is(system('promtool', 'check', 'rules', $file), 0, 'and what the panels ask');
+
+	# two servers have databases of one name; what keeps undo in one is no excuse for the other
+	my %series = ('holder_seconds{A,kind="backend"}' => '4000x30', 'holder_bytes{A,kind="backend"}' => '2e9x30', 'holder_holders{A,kind="damaged undo log"}' => '1x30',
+		'undo_bytes{A}' => '2e9x30', 'undo_bytes{B}' => '2e9x30', 'undo_extent_bytes{A}' => '9e8x30', 'undo_limit_bytes{A}' => '1e9x30',
+		'undo_file_bytes{A}' => '1e9+1e8x30', 'rollback_waiting_for_lock{A}' => '1x30', 'rollback_failed{A}' => '1x30',
+		'process_launchers{server="a"}' => '0x30', 'process_primary_server{server="a"}' => '1x30');
+	my $text = "rule_files: ['" . abs_path("$dir/alerts.yaml") . "']\nevaluation_interval: 1m\ntests:\n- interval: 1m\n  input_series:\n";
+	for (sort keys %series)
+	{
+		my $name = s/\b([AB])\b/'server="' . lc($1) . '",datname="d"'/er;
+		$text .= "  - {series: 'zundo_$name', values: '$series{$_}'}\n";
+	}
+	my $firing = 'ALERTS{alertstate="firing"';
+	$text .= "  promql_expr_test:\n" . join('', map { "  - {expr: '$_->[0]', eval_time: 25m, exp_samples: [{labels: '{$_->[1]}', value: $_->[2]}]}\n" }
+		(["count(count by (alertname) ($firing}))", '', scalar @rules], ["count by (server) ($firing,alertname=\"ZundoUndoKeptByNothing\"})", 'server="b"', 1]));
+	append_to_file("$file.test", $text);
+	is(system('promtool', 'test', 'rules', "$file.test"), 0, 'each alert is fired');
+}
+
+SKIP:
+{
+	skip 'the exporter is not installed (package prometheus-postgres-exporter)', 3 if !has('prometheus-postgres-exporter');
+	my $address = '127.0.0.1:' . PostgreSQL::Test::Cluster::get_free_port();
+	my ($log, $page) = ('');
+	local $ENV{DATA_SOURCE_NAME} = 'host=' . $node->host . ' port=' . $node->port . ' user=exporter dbname=postgres sslmode=disable';
+	my $exporter = IPC::Run::start(['prometheus-postgres-exporter', "--extend.query-path=$dir/queries.yaml", '--auto-discover-databases',
+		'--include-databases=postgres', '--disable-default-metrics', '--disable-settings-metrics', "--web.listen-address=$address"], '>&', \$log);
+	for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		$page = HTTP::Tiny->new->get("http://$address/metrics");
+		last if $page->{success} && $page->{content} =~ /^pg_up 1$/m;
+		select undef, undef, undef, 0.1;
+	}
+	$exporter->kill_kill;
+	my %type = $page->{content} =~ /^# TYPE (zundo_\w+) (\w+)$/mg;
+	is_deeply([ sort keys %type ], [ sort keys %known ], 'the exporter makes all metrics') or diag $log;
+	is_deeply([ grep { my ($query, $column) = /^(zundo_[a-z]+)_(\w+)$/; uc $type{$_} ne $metric{$query}{$column} } sort keys %type ],
+		[], 'of the kinds that queries.yaml says');
+	skip 'promtool is not installed (package prometheus)', 1 if !has('promtool');
+	# its advice about names is no error, and not followed: they are those of the views' columns
+	my ($out, $err);
+	IPC::Run::run(['promtool', 'check', 'metrics'], '<', \$page->{content}, '>', \$out, '2>', \$err);
+	my @advice = grep { !/^zundo_\w+ (?:non-counter metrics should not have|counter metrics should have "_total" suffix)/ } split /\n/, $out . $err;
+	is_deeply(\@advice, [], 'promtool accepts the metrics');
 }
 $_->quit for $reader, $locker, $writer;
 no_crash($node);

@@ -102,6 +102,17 @@ debian_packages()
 		--suppress-tags initial-upload-closes-no-bugs,no-debian-changes ../zundo_*.changes
 }
 
+# The exporter makes all metrics of monitoring/, and promtool accepts them and the alerts. The
+# programs are only unpacked: their packages would start services.
+monitoring_files()
+{
+	local package
+	rm -rf "$release/monitoring" && mkdir -p "$release/monitoring" && cd "$release/monitoring" || return 1
+	apt-get -q download prometheus prometheus-postgres-exporter || return 1
+	for package in *.deb; do dpkg-deb -x "$package" . || return 1; done
+	PATH=$PATH:$PWD/usr/bin "$top/zundo" test --pg "$release_pg" --part tap 170_monitoring
+}
+
 manual_page() { mandoc -T lint -W warning "$top/docs/zundo.1"; }
 
 # apt_arm64 ARGUMENT...: apt-get for an empty system of arm64, with this system's sources
@@ -180,6 +191,7 @@ run_release_check()
 	point 'a dump of an earlier build is restored' dump_is_restored
 	point 'the archives of make dist build alone' archive_builds
 	point 'the manual page' manual_page
+	point 'the exporter and promtool of the distribution' monitoring_files
 	point 'Debian packages' debian_packages
 	point 'a clean root with the package: CREATE EXTENSION and the README' package_in_clean_root
 	point 'debian/tests in a clean root' debian_tests
