@@ -413,9 +413,13 @@ copy_sources()
 {
 	copy=$work/build-$pg
 	mkdir -p "$copy"
-	find "$copy" ! -type d ! -name '*.o' ! -name '*.so' ! -name '*.gcno' ! -name built-with ! -name .checkout -delete
+	find "$copy" ! -type d ! -name '*.o' ! -name '*.so' ! -name '*.gcno' ! -name built-with ! -name .checkout ! -name .copied -delete
+	touch -d '1 second ago' "$copy/.now"
 	tar -C "$top" --exclude=./.git --exclude=./bench/results --exclude='*.o' --exclude='*.so' --exclude=./built-with --exclude=__pycache__ -cf - . |
 		tar -C "$copy" -xf - --no-same-owner
+	# what was changed while the last copy was compiled may be older than its object
+	[ ! -e "$copy/.copied" ] || find "$copy" -name '*.[ch]' -newer "$copy/.copied" -exec touch {} +
+	mv "$copy/.now" "$copy/.copied"
 	chmod -R a+rX "$copy"
 }
 

@@ -124,8 +124,8 @@ plan_fuzz()
 	done
 }
 
-# plan_tap SERVER: adds the files of t/. --all runs all of them on 17, on 15 and 18 those
-# that are quick or have a line "# newest", on 16 and 19 those with that line. --long runs
+# plan_tap SERVER: adds the files of t/. --all runs all of them on 17, on 15, 16 and 18
+# those that are quick or have a line "# newest", on 19 those with that line. --long runs
 # what --all leaves out.
 plan_tap()
 {
@@ -133,11 +133,11 @@ plan_tap()
 	while read -r item; do
 		case $tier:${1%[asvc]} in
 			all:17 | one:*) ;;
-			all:16 | all:19) is_for_newest "$top/t/$item.pl" || continue ;;
+			all:19) is_for_newest "$top/t/$item.pl" || continue ;;
 			all:*) is_quick "$top/t/$item.pl" || is_for_newest "$top/t/$item.pl" || continue ;;
 			default:*) is_quick "$top/t/$item.pl" || continue ;;
 			long:17) continue ;;
-			long:16 | long:19) ! is_for_newest "$top/t/$item.pl" || continue ;;
+			long:19) ! is_for_newest "$top/t/$item.pl" || continue ;;
 			long:*) ! is_quick "$top/t/$item.pl" && ! is_for_newest "$top/t/$item.pl" || continue ;;
 		esac
 		job "$1" tap $light tap_file "$item.pl"

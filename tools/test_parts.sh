@@ -415,8 +415,7 @@ random_runs()
 	local f length=1 minutes rounds programs new seed=${ZUNDO_RANDOM_SEED:-20261121}
 	case $tier:${1%[asvc]} in
 		one:* | all:17) ;;
-		default:* | all:15 | all:18) length=0.2 ;;
-		all:*) length=0.1 ;;
+		default:* | all:*) length=0.2 ;;
 		long:17) length=5 ;;
 		long:*) length=2 ;;
 	esac
