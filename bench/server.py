@@ -322,8 +322,15 @@ class PrivateServer(Server):
 
     def wal_without_images(self, start, end):
         """Returns the bytes of the WAL records between two positions, without their full-page images."""
+        def segment(position, before):
+            """Returns the name of the file with the byte at the position, or with the one before."""
+            high, low = (int(part, 16) for part in position.split("/"))
+            at = (high << 32) + low - before
+            return f"00000001{at >> 32:08X}{(at & 0xFFFFFFFF) >> 24:08X}"
+
+        # pg_waldump learns the size of files from one that is named, otherwise from any, which may not have been used yet
         done = self._as_owner([self.tool("pg_waldump"), "--stats", "-p", os.path.join(self.directory, "data", "pg_wal"),
-                               "-s", start, "-e", end])
+                               "-s", start, "-e", end, segment(start, 0), segment(end, 1)])
         total = re.search(r"^Total +\d+ +(\d+) ", done.stdout, re.M)
         if total is None:
             raise BenchError(f"pg_waldump cannot read the WAL from {start} to {end}: {done.stderr.strip()}")
