@@ -349,7 +349,7 @@ run_tap()
 	local name=$1 file=$2 log ok bad status=0 dir kept src
 	shift 2
 	kept=$work/tap-$pg/$name
-	dir=${TMPDIR:-$work}/tap-$pg-$name
+	dir=${TMPDIR:-$work/tap-$pg}/tap-$pg-$name
 	log=$kept.log
 	src=$(server_tests)
 	unset PGHOST PGPORT PGUSER
