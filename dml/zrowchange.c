@@ -336,7 +336,7 @@ zrowchange_note(const RowChange *u, UndoPtr ptr, bool in_place, bool event)
 		rows.chain_xid = ZSLOT_XID(&slot);
 		rows.chain = slot.ptr;
 		if (s == u->pick.slotno)
-			rows.chain = zown_below(u->writer.rel->rd_locator.relNumber, block, ptr, u->pick.prev);
+			rows.chain = zown_below(ptr, u->pick.prev);
 	}
 	zlevel_note_change(u->writer.rel, &u->tid, &rows, event);
 }

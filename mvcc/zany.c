@@ -128,8 +128,7 @@ walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *v
 			result->change = walk->rec_ptr;
 			replaced_by = walk->rec.xid;
 			if (walk->rec_ptr == walk->slots->s[s].ptr)
-				walk->next[s] = zown_below(walk->rel->rd_locator.relNumber, walk->block,
-										   walk->rec_ptr, walk->next[s]);
+				walk->next[s] = zown_below(walk->rec_ptr, walk->next[s]);
 		}
 	}
 	if (found == ZWALK_RETRY)

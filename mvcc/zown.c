@@ -9,18 +9,18 @@
  * remembered: the record below its oldest one, and which offsets it concerns.
  * A row that is not among them has its author below the run. A run is
  * recognised by its newest pointer, which no other record will ever have, so
- * no event needs to invalidate it. If a snapshot accepts all that lies below
+ * no event needs to invalidate it, and no other page can be taken for its own.
+ * If a snapshot accepts all that lies below
  * the run, it sees these rows, and none of their records is read.
  *
  * Second, whether our own records on a page are in the order of their
  * commands, and what lies below them: these decide whether a walk may end at
  * the first own record that a snapshot of ours accepts (VIS-3).
  *
- * A page is identified by the number of its file and its block. The file of a
- * table in another tablespace, or of a temporary table, may have the same
- * number. That does no harm: runs and lists are recognised by undo pointers,
- * which differ; and if two pages share an Order, zown_accepts_older and
- * zown_accepts_row may return false without need.
+ * For that a page is identified by the number of its file and its block. The
+ * file of a table in another tablespace, or of a temporary table, may have the
+ * same number. That does no harm: if two pages share an Order,
+ * zown_accepts_older and zown_accepts_row may return false without need.
  *
  * Called by dml/ (which notes its records and uses the shortcuts), zvis.c,
  * zwalk.c and zany.c; hooks.c calls zown_at_xact_end. All of it is the
@@ -39,8 +39,6 @@ typedef struct Run
 {
 	UndoPtr		head;			/* newest record of the run */
 	UndoPtr		below;			/* the record under its oldest one */
-	RelFileNumber relnumber;
-	BlockNumber block;
 	CommandId	cid;
 	CommandId	below_accepted_from;	/* a snapshot with this curcid or a
 										 * greater one accepts all of our
@@ -106,13 +104,9 @@ zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber first, int n,
 
 	Assert(ptr != InvalidUndoPtr);
 	my.any_noted = true;
-	if (prev == InvalidUndoPtr || prev != my.run.head || my.run.cid != cid ||
-		my.run.block != block ||
-		my.run.relnumber != relnumber)
+	if (prev == InvalidUndoPtr || prev != my.run.head || my.run.cid != cid)
 	{
 		memset(&my.run, 0, sizeof(my.run));
-		my.run.relnumber = relnumber;
-		my.run.block = block;
 		my.run.cid = cid;
 		my.run.below = prev;
 		my.run.below_accepted_from = order->above;
@@ -142,11 +136,10 @@ zown_note_covered(OffsetNumber off, UndoPtr ptr)
  * newest one and off is not among its rows; else head.
  */
 UndoPtr
-zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumber off, UndoPtr head)
+zown_skip(OffsetNumber off, UndoPtr head)
 {
 	Assert(off >= FirstOffsetNumber && off <= ZHEAP_MAX_OFFSET);
-	if (head != my.run.head || my.run.block != block || my.run.relnumber != relnumber ||
-		head == InvalidUndoPtr ||
+	if (head != my.run.head || head == InvalidUndoPtr ||
 		(my.run.written[off / 64] & (UINT64CONST(1) << (off % 64))) != 0)
 		return head;
 	return my.run.below;
@@ -157,10 +150,9 @@ zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumber off, UndoPtr 
  * newest one of the run.
  */
 UndoPtr
-zown_below(RelFileNumber relnumber, BlockNumber block, UndoPtr head, UndoPtr prev)
+zown_below(UndoPtr head, UndoPtr prev)
 {
-	if (head != my.run.head || my.run.block != block || my.run.relnumber != relnumber ||
-		head == InvalidUndoPtr)
+	if (head != my.run.head || head == InvalidUndoPtr)
 		return prev;
 	return my.run.below;
 }
@@ -187,10 +179,9 @@ zown_note_rewrite(void)
 }
 
 bool
-zown_accepts_row(RelFileNumber relnumber, BlockNumber block, OffsetNumber off, UndoPtr head,
-				 CommandId command)
+zown_accepts_row(OffsetNumber off, UndoPtr head, CommandId command)
 {
-	return zown_skip(relnumber, block, off, head) != head && !my.on_unseen && !IsParallelWorker() &&
+	return zown_skip(off, head) != head && !my.on_unseen && !IsParallelWorker() &&
 		command >= my.run.below_accepted_from;
 }
 

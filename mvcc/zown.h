@@ -25,8 +25,7 @@ extern void zown_note_covered(OffsetNumber off, UndoPtr ptr);
  * zown_skip: returns where the search for the author of the row at off may
  * begin in the chain with this head.
  */
-extern UndoPtr zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumber off,
-						 UndoPtr head);
+extern UndoPtr zown_skip(OffsetNumber off, UndoPtr head);
 
 /*
  * zown_below: returns where older records about a row may begin, given that
@@ -34,7 +33,7 @@ extern UndoPtr zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumbe
  * the newest record of the run that zown_note has noted last, that is the
  * record below the run, since a command changes a row once; else prev.
  */
-extern UndoPtr zown_below(RelFileNumber relnumber, BlockNumber block, UndoPtr head, UndoPtr prev);
+extern UndoPtr zown_below(UndoPtr head, UndoPtr prev);
 
 /*
  * zown_note_push: notes that we push a record on a chain whose head is of the
@@ -68,8 +67,7 @@ extern bool zown_accepts_older(RelFileNumber relnumber, BlockNumber block, Comma
  * these: they are the newest ones of a chain, since nothing is pushed on them
  * (DML-3).
  */
-extern bool zown_accepts_row(RelFileNumber relnumber, BlockNumber block, OffsetNumber off,
-							 UndoPtr head, CommandId command);
+extern bool zown_accepts_row(OffsetNumber off, UndoPtr head, CommandId command);
 
 /* zown_at_xact_end: forgets everything. */
 extern void zown_at_xact_end(void);

@@ -244,7 +244,7 @@ zwalk_find_author(ZWalk *walk, ZAccept *accept)
 			ZUNDO_FAULT("locked-chain");
 
 		walk->entered[s] = true;
-		walk->next[s] = zown_skip(relnumber, walk->block, walk->off, slot->ptr);
+		walk->next[s] = zown_skip(walk->off, slot->ptr);
 
 		if (!zvis_is_young(walk->rel, walk->block, s, slot, walk->slots->oldest))
 			return ZWALK_ALL_VISIBLE;

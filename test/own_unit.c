@@ -181,28 +181,21 @@ check_row(void)
 	int			head = model.head[page];
 	OffsetNumber off = random_offset();
 	CommandId	command = (CommandId) pick(model.next_cid + 2);
-	RelFileNumber relnumber = model.relnumber[page];
-	BlockNumber block = model.block[page];
 	bool		skips = is_run(page);
 	bool		accepts;
 	bool		must_accept;
 
 	for (int i = skips ? model.first_of_run : model.n; i < model.n; i++)
 		skips &= !model.record[i].concerns[off];
-	CHECK(zown_skip(relnumber, block, off, pointer(head)) ==
+	CHECK(zown_skip(off, pointer(head)) ==
 		  pointer(skips ? model.record[model.first_of_run].prev : head));
 	if (head < 0)
 		return;
-	CHECK(zown_below(relnumber, block, pointer(head), pointer(model.record[head].prev)) ==
+	CHECK(zown_below(pointer(head), pointer(model.record[head].prev)) ==
 		  pointer(model.record[is_run(page) ? model.first_of_run : head].prev));
-	/* nothing is known of another page, nor of a record further down */
-	CHECK(zown_skip(relnumber, block + NPAGES, off, pointer(head)) == pointer(head));
-	CHECK(zown_skip(relnumber + NPAGES, block, off, pointer(head)) == pointer(head));
-	CHECK(zown_below(relnumber, block + NPAGES, pointer(head), 7) == 7);
-	CHECK(zown_below(relnumber + NPAGES, block, pointer(head), 7) == 7);
 	if (model.record[head].xact != model.xact || model.record[head].aborted)
 		return;
-	accepts = zown_accepts_row(relnumber, block, off, pointer(head), command);
+	accepts = zown_accepts_row(off, pointer(head), command);
 	CHECK(!accepts || (skips && !model.on_unseen));
 	must_accept = skips && !model.on_unseen;
 	for (int i = 0; skips && i < model.first_of_run; i++)
@@ -259,8 +252,7 @@ check_worker(void)
 
 	ParallelWorkerNumber = 0;
 	accepts = zown_accepts_older(model.relnumber[page], model.block[page], model.next_cid) ||
-		zown_accepts_row(model.relnumber[page], model.block[page], random_offset(),
-						 pointer(model.head[page]), model.next_cid);
+		zown_accepts_row(random_offset(), pointer(model.head[page]), model.next_cid);
 	ParallelWorkerNumber = number;
 	CHECK(!accepts);
 }
