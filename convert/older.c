@@ -47,6 +47,7 @@
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
+#include "undo/undo.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
@@ -145,13 +146,7 @@ is_converted(Oid reloid)
 	result = ((Form_pg_class) GETSTRUCT(tuple))->relkind == RELKIND_MATVIEW &&
 		((Form_pg_class) GETSTRUCT(tuple))->relam == HEAP_TABLE_AM_OID;
 	ReleaseSysCache(tuple);
-	if (result)
-	{
-		Oid			extension = getExtensionOfObject(RelationRelationId, reloid);
-
-		result = OidIsValid(extension) && extension == get_extension_oid("zundo", true);
-	}
-	return result;
+	return result && zu_is_of_extension(RelationRelationId, reloid);
 }
 
 static bool

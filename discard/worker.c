@@ -23,7 +23,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "catalog/namespace.h"
 #include "common/zcount.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
@@ -37,7 +36,6 @@
 #include "storage/procarray.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -111,20 +109,15 @@ uncount_at_exit(int code, Datum arg)
 static bool
 open_undo(void)
 {
-	Oid			namespaceId;
-	Oid			relid;
+	Oid			relid = InvalidOid;
 
-	if (!OidIsValid(get_extension_oid("zundo", true)))
-		return false;
-	namespaceId = get_namespace_oid("zundo", true);
-	if (!OidIsValid(namespaceId))
-		return false;
-	relid = get_relname_relid("undo_log", namespaceId);
+	if (OidIsValid(get_extension_oid("zundo", true)))
+		relid = zu_find_relation();
 	if (!OidIsValid(relid))
 		return false;
 	LockRelationOid(relid, AccessShareLock);
 	/* It may have been dropped while we waited for the lock. */
-	if (get_relname_relid("undo_log", namespaceId) != relid)
+	if (zu_find_relation() != relid)
 		return false;
 	zu_attach_database();
 	return true;

@@ -25,7 +25,6 @@
 #include "access/relation.h"
 #include "access/table.h"
 #include "access/tableam.h"
-#include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_extension.h"
@@ -37,8 +36,8 @@
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "storage/lmgr.h"
+#include "undo/undo.h"
 #include "utils/acl.h"
-#include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
@@ -67,8 +66,7 @@ has_rows(Relation rel)
 static void
 lock_undo_log(void)
 {
-	Oid			nspoid = get_namespace_oid("zundo", true);
-	Oid			reloid = OidIsValid(nspoid) ? get_relname_relid("undo_log", nspoid) : InvalidOid;
+	Oid			reloid = zu_find_relation();
 
 	if (OidIsValid(reloid))
 		LockRelationOid(reloid, AccessExclusiveLock);

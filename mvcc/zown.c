@@ -10,8 +10,8 @@
  * A row that is not among them has its author below the run. A run is
  * recognised by its newest pointer, which no other record will ever have, so
  * no event needs to invalidate it, and no other page can be taken for its own.
- * If a snapshot accepts all that lies below
- * the run, it sees these rows, and none of their records is read.
+ * If a snapshot accepts all that lies below the run, it sees these rows, and
+ * none of their records is read.
  *
  * Second, whether our own records on a page are in the order of their
  * commands, and what lies below them: these decide whether a walk may end at

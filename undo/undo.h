@@ -119,6 +119,18 @@ extern RelFileLocator zu_relation_locator(void);
 extern Oid	zu_relation_oid(void);
 
 /*
+ * zu_find_relation: looks the OID of zundo.undo_log up by its name; InvalidOid
+ * if there is no such relation.
+ */
+extern Oid	zu_find_relation(void);
+
+/*
+ * zu_is_of_extension: returns whether the object exists and belongs to
+ * extension zundo.
+ */
+extern bool zu_is_of_extension(Oid class, Oid object);
+
+/*
  * Returns `oldest`: every transaction with a lower xid has committed and is
  * visible to everybody, or has aborted and is undone on every page. One atomic
  * read. The value only grows.

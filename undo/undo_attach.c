@@ -13,6 +13,7 @@
 
 #include "access/relation.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_class.h"
 #include "commands/defrem.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
@@ -24,6 +25,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/resowner.h"
+#include "utils/syscache.h"
 
 /*
  * True while want_look searches the map. Other sessions do not search, because
@@ -82,13 +84,26 @@ report_missing(void)
 			 errhint("Run CREATE EXTENSION zundo.")));
 }
 
-/* Returns the OID of zundo.undo_log, InvalidOid if there is none. */
-static Oid
-lookup_relation(void)
+Oid
+zu_find_relation(void)
 {
 	Oid			nspoid = get_namespace_oid("zundo", true);
 
 	return OidIsValid(nspoid) ? get_relname_relid("undo_log", nspoid) : InvalidOid;
+}
+
+bool
+zu_is_undo_log(Oid reloid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(reloid));
+	char	   *am = NULL;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	if (OidIsValid(((Form_pg_class) GETSTRUCT(tuple))->relam))
+		am = get_am_name(((Form_pg_class) GETSTRUCT(tuple))->relam);
+	ReleaseSysCache(tuple);
+	return am != NULL && strcmp(am, "zundo_undo") == 0;
 }
 
 /*
@@ -113,15 +128,6 @@ lock_relation(Oid reloid)
 	zu_my.locked = true;
 }
 
-/* Returns whether rel has the access method of the undo log. */
-static bool
-is_undo_log(Relation rel)
-{
-	char	   *am = OidIsValid(rel->rd_rel->relam) ? get_am_name(rel->rd_rel->relam) : NULL;
-
-	return am != NULL && strcmp(am, "zundo_undo") == 0;
-}
-
 /*
  * Locks and checks zundo.undo_log, and sets zu_my's OID and locator. Leaves the
  * entry if it belongs to another file. Raises an error if there is no such
@@ -132,7 +138,7 @@ open_relation(void)
 {
 	for (;;)
 	{
-		Oid			reloid = lookup_relation();
+		Oid			reloid = zu_find_relation();
 		Relation	rel;
 
 		if (!OidIsValid(reloid))
@@ -145,7 +151,7 @@ open_relation(void)
 		rel = try_relation_open(reloid, NoLock);
 		if (rel == NULL)
 			continue;			/* dropped while we waited for the lock */
-		if (!is_undo_log(rel))
+		if (!zu_is_undo_log(reloid))
 			ereport(ERROR,
 					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 					 errmsg("relation \"zundo.undo_log\" is not an undo log"),

@@ -43,7 +43,6 @@
 #include "nodes/parsenodes.h"
 #include "parser/parse_func.h"
 #include "utils/lsyscache.h"
-#include "utils/syscache.h"
 
 void
 zu_refuse(const char *what)
@@ -57,30 +56,13 @@ zu_refuse(const char *what)
 }
 
 /*
- * Returns whether reloid is a relation with the access method of the undo log.
- */
-static bool
-is_undo_table(Oid reloid)
-{
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(reloid));
-	char	   *am = NULL;
-
-	if (!HeapTupleIsValid(tuple))
-		return false;
-	if (OidIsValid(((Form_pg_class) GETSTRUCT(tuple))->relam))
-		am = get_am_name(((Form_pg_class) GETSTRUCT(tuple))->relam);
-	ReleaseSysCache(tuple);
-	return am != NULL && strcmp(am, "zundo_undo") == 0;
-}
-
-/*
  * Returns whether rv, a statement's relation, is zundo.undo_log. Takes no lock.
  */
 static bool
 names_undo_log(RangeVar *rv)
 {
 	return rv != NULL && strcmp(rv->relname, "undo_log") == 0 &&
-		is_undo_table(RangeVarGetRelid(rv, NoLock, true));
+		zu_is_undo_log(RangeVarGetRelid(rv, NoLock, true));
 }
 
 /* Returns whether a list of RangeVars names zundo.undo_log. */
@@ -161,12 +143,7 @@ check_rename(RenameStmt *stmt)
 {
 	refuse_if(names_undo_log(stmt->relation), "renamed");
 	if (stmt->renameType == OBJECT_SCHEMA && strcmp(stmt->subname, "zundo") == 0)
-	{
-		Oid			nspoid = get_namespace_oid("zundo", true);
-
-		refuse_if(OidIsValid(nspoid) && is_undo_table(get_relname_relid("undo_log", nspoid)),
-				  "found under another schema name");
-	}
+		refuse_if(zu_is_undo_log(zu_find_relation()), "found under another schema name");
 }
 
 /*
@@ -210,6 +187,14 @@ check_extension_contents(AlterExtensionContentsStmt *stmt)
 				  "taken out of its extension");
 }
 
+bool
+zu_is_of_extension(Oid class, Oid object)
+{
+	Oid			extension = get_extension_oid("zundo", true);
+
+	return OidIsValid(extension) && getExtensionOfObject(class, object) == extension;
+}
+
 /*
  * Refuses a second access method with a handler of the extension. Its tables
  * would not be found where tables of access method zheap are looked for, such
@@ -220,10 +205,8 @@ check_handler(CreateAmStmt *stmt)
 {
 	static const Oid arguments[] = {INTERNALOID};
 	Oid			handler = LookupFuncName(stmt->handler_name, 1, arguments, true);
-	Oid			extension = get_extension_oid("zundo", true);
 
-	if (OidIsValid(handler) && OidIsValid(extension) &&
-		getExtensionOfObject(ProcedureRelationId, handler) == extension)
+	if (OidIsValid(handler) && zu_is_of_extension(ProcedureRelationId, handler))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("access method \"%s\" cannot have a handler of extension \"zundo\"",
@@ -350,16 +333,6 @@ all_but(Oid undo_log)
 	return relations;
 }
 
-/* Returns the OID of the undo log, or InvalidOid if this database has none. */
-static Oid
-find_undo_log(void)
-{
-	Oid			nspoid = get_namespace_oid("zundo", true);
-	Oid			undo_log = OidIsValid(nspoid) ? get_relname_relid("undo_log", nspoid) : InvalidOid;
-
-	return OidIsValid(undo_log) && is_undo_table(undo_log) ? undo_log : InvalidOid;
-}
-
 /*
  * Returns the VACUUM FULL that does what REPACK of all tables does, without the
  * undo log; NULL if there is no table that the user may vacuum. REPACK itself
@@ -404,8 +377,8 @@ zu_ddl_pass_by(PlannedStmt *pstmt, bool toplevel)
 		(!IsA(stmt, VacuumStmt) || !stmt->is_vacuumcmd || !vacuum_says(stmt, "full") ||
 		 vacuum_says(stmt, "only_database_stats")))
 		return pstmt;
-	undo_log = find_undo_log();
-	if (!OidIsValid(undo_log))
+	undo_log = zu_find_relation();
+	if (!zu_is_undo_log(undo_log))
 		return pstmt;
 	if (repack)
 		return repack_others(pstmt, verbose, undo_log, toplevel);

@@ -66,6 +66,12 @@ extern bool zu_block_is_zero(BlockNumber block);
 extern BlockNumber zu_file_blocks(void);
 
 /*
+ * Returns whether there is a relation of this OID that has the access method of
+ * the undo log.
+ */
+extern bool zu_is_undo_log(Oid reloid);
+
+/*
  * Copies a block as it is in its buffer to dst (BLCKSZ bytes). If the block
  * cannot be read, or lies behind the end of the file, copies zeros and sets
  * *damaged to true; else sets it to false. Holds nothing on return.
