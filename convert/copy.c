@@ -60,10 +60,9 @@ zconvert_leave_owner(const ZConvertCaller *caller)
 }
 
 /*
- * Executes the command as the owner, with the active snapshot. Returns the
- * number of rows.
+ * Executes the command as the owner, with the active snapshot.
  */
-static uint64
+static void
 run(const ZConversion *c, const char *command, bool by_index)
 {
 	static const char *const methods[] = {
@@ -86,7 +85,6 @@ run(const ZConversion *c, const char *command, bool by_index)
 		elog(ERROR, "\"%s\" failed: %s", command, SPI_result_code_string(result));
 	zconvert_leave_owner(&caller);
 	MemoryContextSwitchTo(context);
-	return SPI_processed;
 }
 
 static char *
@@ -153,10 +151,10 @@ zconvert_copy_blocks(ZConversion *c, BlockNumber first, BlockNumber end)
 {
 	char	   *columns = columns_of(c->table);
 
-	(void) run(c, psprintf("INSERT INTO %s (%s) SELECT %s FROM ONLY %s "
-						   "WHERE ctid >= '(%u,0)'::tid AND ctid < '(%u,0)'::tid",
-						   name_of(c->copy), columns, columns, name_of(c->table), first, end),
-			   false);
+	run(c, psprintf("INSERT INTO %s (%s) SELECT %s FROM ONLY %s "
+					"WHERE ctid >= '(%u,0)'::tid AND ctid < '(%u,0)'::tid",
+					name_of(c->copy), columns, columns, name_of(c->table), first, end),
+		false);
 }
 
 /*
@@ -217,11 +215,11 @@ zconvert_refresh(ZConversion *c, bool last)
 	zconvert_leave_owner(&caller);
 	if (count > 0 && (!last || count <= (uint64) c->many))
 	{
-		(void) run(c, psprintf("DELETE FROM ONLY %s one %s", copy, noted), last);
-		(void) run(c, psprintf("INSERT INTO %s (%s) SELECT %s FROM ONLY %s one %s", copy, columns,
-							   columns, name_of(c->table), noted), last);
+		run(c, psprintf("DELETE FROM ONLY %s one %s", copy, noted), last);
+		run(c, psprintf("INSERT INTO %s (%s) SELECT %s FROM ONLY %s one %s", copy, columns,
+						columns, name_of(c->table), noted), last);
 		if (!last)
-			(void) run(c, psprintf("DELETE FROM ONLY %s", name_of(c->log)), false);
+			run(c, psprintf("DELETE FROM ONLY %s", name_of(c->log)), false);
 	}
 	end_notes(c);
 	return count;

@@ -54,14 +54,14 @@ extern bool zu_oldest_is_horizon(void);
 
 /*
  * zu_discard_by_worker: has this database's worker make a pass that begins
- * after the call, and waits for the end of that pass, at most timeout_ms. This
+ * after the call, and waits for the end of that pass, at most a second. This
  * saves reading: the worker remembers what it has read, whereas a process that
  * discards for the first time reads the summaries in the map, and all undo
  * that has none (UNDO-52). Returns false if there is no worker or if the pass
  * has not finished by then. In a transaction, no LWLock held; a table lock may
  * be held, because the wait is bounded.
  */
-extern bool zu_discard_by_worker(long timeout_ms);
+extern bool zu_discard_by_worker(void);
 
 /*
  * zu_freeze_limit: returns the largest xid that relfrozenxid may be set to

@@ -65,7 +65,8 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
-/* Pause between two looks at whether the worker has made the pass. */
+/* How long to wait for a pass of the worker, and between two looks at it. */
+#define BY_WORKER_WAIT_MS	1000
 #define BY_WORKER_NAP_MS	1
 
 static Discarder my;
@@ -382,7 +383,7 @@ zu_oldest_is_horizon(void)
  * last one begun has ended.
  */
 bool
-zu_discard_by_worker(long timeout_ms)
+zu_discard_by_worker(void)
 {
 	ZuEntry    *entry;
 	TimestampTz since = GetCurrentTimestamp();
@@ -403,7 +404,7 @@ zu_discard_by_worker(long timeout_ms)
 			return true;
 		}
 		if (pg_atomic_read_u32(&entry->worker) == 0 ||
-			TimestampDifferenceExceeds(since, GetCurrentTimestamp(), timeout_ms))
+			TimestampDifferenceExceeds(since, GetCurrentTimestamp(), BY_WORKER_WAIT_MS))
 			return false;
 		zworkers_wake(MyDatabaseId);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, BY_WORKER_NAP_MS,

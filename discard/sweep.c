@@ -139,7 +139,7 @@ zheap_sweep_overflow(void)
 		release_owner(&owner);
 	}
 	pfree(pages);
-	(void) zu_overflow_free_extents();
+	zu_overflow_free_extents();
 }
 
 /* zheap_overflow_is_lost: See discard.h. */

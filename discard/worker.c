@@ -137,7 +137,7 @@ maybe_give_back(void)
 	if (last != 0 && !TimestampDifferenceExceeds(last, now, TRUNCATE_MS))
 		return;
 	last = now;
-	(void) zu_truncate_tail();
+	zu_truncate_tail();
 	zheap_sweep_overflow();
 }
 

@@ -104,10 +104,9 @@ extern int	zheap_free_space(Relation rel, Buffer buf);
 /*
  * zheap_make_unused: makes the LP_DEAD line pointers at the n offsets
  * LP_UNUSED, except those on which transactions in progress hold locks (DML-9);
- * WAL-logged. Returns the number of line pointers changed. Raises
- * ERRCODE_DATA_CORRUPTED.
+ * WAL-logged. Raises ERRCODE_DATA_CORRUPTED.
  */
-extern int	zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n);
+extern void zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n);
 
 /*
  * zheap_clear_stale: takes ZH_STALE_KEYS off the n > 0 live rows at offs
@@ -119,10 +118,9 @@ extern void zheap_clear_stale(Relation rel, Buffer buf, const OffsetNumber *offs
 /*
  * zoverflow_release (dml/zoverflow_attach.c): takes the overflow page away
  * from the page in buf if every slot on it is older than `oldest`; WAL-logged.
- * On entry no pick of a slot of the page may be in use. Returns
- * whether the page has no overflow page now.
+ * On entry no pick of a slot of the page may be in use.
  */
-extern bool zoverflow_release(Relation rel, Buffer buf);
+extern void zoverflow_release(Relation rel, Buffer buf);
 
 /*
  * zoverflow_free: frees the overflow page p if it still has the owner named

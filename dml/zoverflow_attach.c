@@ -117,19 +117,17 @@ is_unused(Page overflow, ZXid oldest)
  * zoverflow_release: See zdml.h. Most pages have no overflow page, so that
  * case is tested first.
  */
-bool
+void
 zoverflow_release(Relation rel, Buffer buf)
 {
 	Buffer		overflow;
-	bool		unused;
 
 	Assert(zc_buffer_exclusive(buf));
 	if (likely(!zpage_has_overflow(BufferGetPage(buf))))
-		return true;
+		return;
 	overflow = zvis_overflow_lock(rel, BufferGetBlockNumber(buf), BufferGetPage(buf),
 								  BUFFER_LOCK_EXCLUSIVE);
-	unused = is_unused(BufferGetPage(overflow), zu_oldest());
-	if (unused)
+	if (is_unused(BufferGetPage(overflow), zu_oldest()))
 	{
 		xl_zheap_overflow xlrec = {RelationGetRelid(rel), rel->rd_locator.relNumber,
 		BufferGetBlockNumber(buf), 0};
@@ -137,7 +135,6 @@ zoverflow_release(Relation rel, Buffer buf)
 		change_owner(&xlrec, buf, overflow, RelationNeedsWAL(rel));
 	}
 	UnlockReleaseBuffer(overflow);
-	return unused;
 }
 
 /*

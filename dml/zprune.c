@@ -411,7 +411,7 @@ zheap_free_space(Relation rel, Buffer buf)
  * zheap_make_unused: See zdml.h. Locks are looked for again: they may have
  * been taken since VACUUM noted the offsets.
  */
-int
+void
 zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n)
 {
 	ZPruneItem	items[ZHEAP_MAX_OFFSET];
@@ -425,7 +425,6 @@ zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n)
 	n = keep_locked(rel, buf, items, n);
 	if (n > 0)
 		prune_page(rel, buf, items, n);
-	return n;
 }
 
 void

@@ -466,7 +466,7 @@ pick_slot(const ZWriter *writer, Buffer buf, int avoid, Purpose purpose, ZSlotPi
 			case PICKED:
 				return true;
 			case PICKED_LAST_OVERFLOW:
-				(void) zoverflow_release(writer->rel, buf);
+				zoverflow_release(writer->rel, buf);
 				return true;
 			case PICK_CONVERT:
 				zlock_convert(writer, buf, pick->slotno);

@@ -96,9 +96,9 @@ zwriter_reserve(const ZWriter *writer)
 	Assert(writer->xid != InvalidZXid);
 	zcount_table(writer->rel, false);	/* again, after functions of the user */
 	if (likely(!writer->temp))
-		zu_reserve(ZU_MAX_RESERVE);
+		zu_reserve();
 	else
-		zu_temp_reserve(writer->rel, ZU_MAX_RESERVE);
+		zu_temp_reserve(writer->rel);
 }
 
 /*

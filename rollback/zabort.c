@@ -289,8 +289,8 @@ undo_pages(int level, volatile NotedPage *current)
 			complete = false;
 			continue;
 		}
-		(void) zrollback_page_by_locator(page.locator, page.block, page.reloid, page.logged,
-										 level == 1);
+		zrollback_page_by_locator(page.locator, page.block, page.reloid, page.logged,
+								  level == 1);
 	}
 	if (dropped != NULL)
 		pfree(dropped);

@@ -20,7 +20,7 @@ extern int	zrollback_page(Buffer buf, Relation rel);
 
 /*
  * zrollback_page_by_locator: does the same for a page that is found by its
- * address, which it reads and locks. Returns 0 if the file or the block does
+ * address, which it reads and locks. Does nothing if the file or the block does
  * not exist. Needs no catalog, so abort callbacks may call it. logged: the
  * relation is permanent, so the changes are written to WAL. top_aborted: our
  * top-level transaction is aborting, so all its changes count as aborted; the
@@ -28,7 +28,7 @@ extern int	zrollback_page(Buffer buf, Relation rel);
  * errors of zrollback_page, I/O errors, and those of common/abort_read.c
  * (ABORT-7).
  */
-extern int	zrollback_page_by_locator(RelFileLocator locator, BlockNumber block, Oid reloid,
+extern void zrollback_page_by_locator(RelFileLocator locator, BlockNumber block, Oid reloid,
 									  bool logged, bool top_aborted);
 
 /*

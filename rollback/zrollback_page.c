@@ -311,22 +311,20 @@ zrollback_page(Buffer buf, Relation rel)
  * interrupted is still in progress, or if the page cannot be locked in a short
  * time (ABORT-7).
  */
-int
+void
 zrollback_page_by_locator(RelFileLocator locator, BlockNumber block, Oid reloid, bool logged,
 						  bool top_aborted)
 {
 	SMgrRelation smgr = smgropen(locator, INVALID_PROC_NUMBER);
 	Target		t = {InvalidBuffer, NULL, block, locator.relNumber, reloid, NULL, logged,
 	top_aborted};
-	int			undone;
 
 	if (!smgrexists(smgr, MAIN_FORKNUM) || block >= smgrnblocks(smgr, MAIN_FORKNUM))
-		return 0;
+		return;
 	zundo_abort_may_read(locator, block);
 	t.buf = ReadBufferWithoutRelcache(locator, MAIN_FORKNUM, block, RBM_NORMAL, NULL, logged);
 	t.page = BufferGetPage(t.buf);
 	zundo_abort_lock_buffer(t.buf, BUFFER_LOCK_EXCLUSIVE);
-	undone = rollback_page(&t);
+	rollback_page(&t);
 	UnlockReleaseBuffer(t.buf);
-	return undone;
 }

@@ -181,7 +181,7 @@ extern ZXid zu_oldest_for(UndoPtr ptr);
 /*
  * Writing one row change:
  *
- *	zu_reserve(bytes);				before any buffer lock: may allocate an
+ *	zu_reserve();					before any buffer lock: may allocate an
  *									extent (WAL, disk full ERROR)
  *	lock table page(s)
  *	zu_prepare(&op, recs, n);		chooses pointers, pins and locks undo pages
@@ -241,13 +241,13 @@ typedef struct ZuOp
 } ZuOp;
 
 /*
- * Makes sure that the next op of up to 'bytes' (<= ZU_MAX_RESERVE) needs no
+ * Makes sure that the next op, of up to ZU_MAX_RESERVE bytes, needs no
  * allocation. Attaches a log to this backend on first use. Assigns no xid. The
  * caller holds no LWLock and no buffer lock, since the backend may have to wait
  * for space (zundo.undo_full). Errors: disk full, undo_limit reached, no log or
  * no set of logs left for this session.
  */
-extern void zu_reserve(Size bytes);
+extern void zu_reserve(void);
 
 /*
  * Returns whether the backend can make an op of this many bytes, of shared
@@ -621,10 +621,9 @@ extern int	zu_holds(ZuHold *out);
 extern void zu_log_conflict(TransactionId horizon);
 
 /*
- * Gives the free extents at the relation's end back; returns the number of
- * blocks given back.
+ * Gives the free extents at the relation's end back.
  */
-extern BlockNumber zu_truncate_tail(void);
+extern void zu_truncate_tail(void);
 
 /* ---- checking and repairing (damage/undo_repair.c, undo_states.c) ---- */
 

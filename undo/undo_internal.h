@@ -129,9 +129,9 @@ extern bool zu_is_overflow_extent(uint32 extent);
 
 /*
  * Frees the extent if 'unused' returns true for it while the extent's map page
- * is locked exclusively. Alloc lock held. Returns whether the extent was freed.
+ * is locked exclusively. Alloc lock held.
  */
-extern bool zu_free_overflow_extent(uint32 extent, bool (*unused) (uint32 extent));
+extern void zu_free_overflow_extent(uint32 extent, bool (*unused) (uint32 extent));
 
 /*
  * Sets the summaries of n resolved extents on their common map page. The
@@ -240,11 +240,11 @@ extern void zu_twins_unlock(ZuTwins *t);
 extern bool zu_twins_redo(ZuTwins *t, XLogReaderState *record, uint8 id);
 
 /*
- * Locks a pair that is WILL_INIT in the record; the caller initialises
- * zu_twins_page and calls zu_twins_redone, which makes the other twin equal
- * and sets the LSN of both.
+ * Locks the pair that is block references 0 and 1 of the record, WILL_INIT;
+ * the caller initialises zu_twins_page and calls zu_twins_redone, which makes
+ * the other twin equal and sets the LSN of both.
  */
-extern void zu_twins_redo_new(ZuTwins *t, XLogReaderState *record, uint8 id);
+extern void zu_twins_redo_new(ZuTwins *t, XLogReaderState *record);
 extern void zu_twins_redone(const ZuTwins *t, XLogReaderState *record);
 
 /* ---- damage/undo_mend.c ---- */

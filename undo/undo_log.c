@@ -417,9 +417,8 @@ want_worker(void)
  * rest of the current one; zu_finish makes it the current one.
  */
 void
-zu_reserve(Size bytes)
+zu_reserve(void)
 {
-	Assert(bytes <= ZU_MAX_RESERVE);
 	Assert(InterruptHoldoffCount == 0); /* no lock is held (UNDO-31) */
 	if (zu_my.entry == NULL)
 		elog(ERROR, "zu_reserve called without zu_attach_database");
@@ -438,7 +437,7 @@ zu_reserve(Size bytes)
 		my.page = ZU_EXTENT_PAGES;
 		my.off = ZU_PAGE_DATA;
 	}
-	if (space_left() < bytes && my.ahead.generation == 0)
+	if (space_left() < ZU_MAX_RESERVE && my.ahead.generation == 0)
 	{
 		my.ahead = zu_alloc_extent(my.logno, my.bytes);
 		zcount_flush();

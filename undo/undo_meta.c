@@ -716,7 +716,7 @@ zu_free_extents(ZuExtent *extents, int n, ZXid oldest)
  * and looks at the map then (zu_overflow_take), so one of the two sees the
  * other.
  */
-bool
+void
 zu_free_overflow_extent(uint32 extent, bool (*unused) (uint32 extent))
 {
 	ZuEntry    *entry = zu_my.entry;
@@ -729,7 +729,7 @@ zu_free_overflow_extent(uint32 extent, bool (*unused) (uint32 extent))
 		!unused(extent))
 	{
 		zu_twins_unlock(&twins);
-		return false;
+		return;
 	}
 	e.extent = extent;
 	log_discard(&e, 1, pg_atomic_read_u64(&entry->oldest), InvalidZXid, &twins);
@@ -737,5 +737,4 @@ zu_free_overflow_extent(uint32 extent, bool (*unused) (uint32 extent))
 	pg_atomic_fetch_sub_u32(&entry->used, 1);
 	if (extent < pg_atomic_read_u32(&entry->hint))
 		pg_atomic_write_u32(&entry->hint, extent);
-	return true;
 }

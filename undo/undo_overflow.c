@@ -321,17 +321,16 @@ extent_is_unused(uint32 extent)
  * extent first without the map page locked, so as not to keep other processes
  * from the map.
  */
-int
+void
 zu_overflow_free_extents(void)
 {
 	ZuEntry    *entry = zu_my.entry;
 	uint32	   *extents;
 	int			n;
-	int			freed = 0;
 
 	zu_require_logs();
 	if (pg_atomic_read_u32(&entry->overflow_extents) == 0)
-		return 0;
+		return;
 	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
 	extents = zu_collect_overflow(&n);
 	for (int i = 0; i < n; i++)
@@ -341,10 +340,9 @@ zu_overflow_free_extents(void)
 
 		while (page < ZU_EXTENT_PAGES && page_is_free(start + page))
 			page++;
-		if (page == ZU_EXTENT_PAGES && zu_free_overflow_extent(extents[i], extent_is_unused))
-			freed++;
+		if (page == ZU_EXTENT_PAGES)
+			zu_free_overflow_extent(extents[i], extent_is_unused);
 	}
 	LWLockRelease(zu_alloc_lock(entry));
 	pfree(extents);
-	return freed;
 }

@@ -144,10 +144,9 @@ extern ZuOverflowPage *zu_overflow_list(int *n);
 extern Buffer zu_overflow_lock_owned(const ZuOverflowPage *p);
 
 /*
- * Gives back the overflow extents of which all pages are free; returns their
- * number. An extent with a page that is damaged or locked at this moment is
- * kept. No lock held.
+ * Gives back the overflow extents of which all pages are free. An extent with
+ * a page that is damaged or locked at this moment is kept. No lock held.
  */
-extern int	zu_overflow_free_extents(void);
+extern void zu_overflow_free_extents(void);
 
 #endif

@@ -95,7 +95,7 @@ zu_redo_map(XLogReaderState *record)
 	XLogRecGetBlockTag(record, 0, &locator, NULL, &block);
 	if (xlrec.flags & ZWAL_MAP_NEW_GROUP)
 	{
-		zu_twins_redo_new(&map, record, 0);
+		zu_twins_redo_new(&map, record);
 		zu_map_init(zu_twins_page(&map), block, xlrec.floor);
 	}
 	else

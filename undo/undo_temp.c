@@ -196,9 +196,9 @@ note_file(Relation rel)
  * nothing may be allocated once it has begun.
  */
 void
-zu_temp_reserve(Relation rel, Size bytes)
+zu_temp_reserve(Relation rel)
 {
-	Assert(bytes <= ZU_MAX_RESERVE && RelationUsesLocalBuffers(rel));
+	Assert(RelationUsesLocalBuffers(rel));
 	Assert(!my.pending);		/* UNDO-24 */
 	note_file(rel);
 
@@ -206,7 +206,7 @@ zu_temp_reserve(Relation rel, Size bytes)
 	 * the op may not fit what is left of the chunk at the position, so the
 	 * next chunk must exist, too
 	 */
-	while (my.first_chunk + my.nchunks <= chunk_of(my.end + bytes))
+	while (my.first_chunk + my.nchunks <= chunk_of(my.end + ZU_MAX_RESERVE))
 		add_chunk();
 }
 

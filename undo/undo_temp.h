@@ -24,7 +24,7 @@ typedef struct ZuTempFile
  * no allocation, like zu_reserve. Nothing is pending. Errors: out of memory,
  * disk full, temp_file_limit.
  */
-extern void zu_temp_reserve(Relation rel, Size bytes);
+extern void zu_temp_reserve(Relation rel);
 
 /*
  * Returns for pages of temporary tables what zu_oldest() returns for others:

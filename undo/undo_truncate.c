@@ -175,20 +175,17 @@ name_blocks(RelFileLocator locator, BlockNumber from, BlockNumber to)
  * writes its WAL record and takes care of checkpoints in between. It may take
  * long for a large file, so no LWLock is held: allocations below the limit
  * continue, growth waits (zu_growth_must_wait), and no process reads there any
- * more. Returns the number of blocks given back. Gives the truncator flag back,
+ * more. Gives the truncator flag back,
  * also in case of an error.
  */
-static BlockNumber
+static void
 cut_file(Relation rel, BlockNumber nblocks)
 {
-	volatile BlockNumber given = 0;
-
 	Assert(pg_atomic_read_u32(&zu_my.entry->truncator) == (uint32) MyProcPid);	/* UNDO-4c */
 	Assert(!LWLockHeldByMe(zu_alloc_lock(zu_my.entry)));
 	PG_TRY();
 	{
-		given = smgrnblocks(RelationGetSmgr(rel), MAIN_FORKNUM) - nblocks;
-		name_blocks(rel->rd_locator, nblocks, nblocks + given);
+		name_blocks(rel->rd_locator, nblocks, smgrnblocks(RelationGetSmgr(rel), MAIN_FORKNUM));
 		ZUNDO_FAULT("truncate");
 		RelationTruncate(rel, nblocks);
 	}
@@ -199,7 +196,6 @@ cut_file(Relation rel, BlockNumber nblocks)
 	}
 	PG_END_TRY();
 	zu_end_truncation(zu_my.entry);
-	return given;
 }
 
 /*
@@ -240,21 +236,19 @@ give_up_tail(ZuEntry *entry, Relation rel)
  * zu_truncate_tail: See undo.h. Keeps AccessShareLock on the relation to the
  * end of the transaction.
  */
-BlockNumber
+void
 zu_truncate_tail(void)
 {
 	Relation	rel;
 	BlockNumber nblocks;
-	BlockNumber given = 0;
 
 	zu_attach_database();
 	if (RecoveryInProgress())
-		return 0;
+		return;
 	zu_require_logs();
 	rel = table_open(zu_my.reloid, AccessShareLock);
 	nblocks = give_up_tail(zu_my.entry, rel);
 	if (nblocks != InvalidBlockNumber)
-		given = cut_file(rel, nblocks);
+		cut_file(rel, nblocks);
 	table_close(rel, NoLock);
-	return given;
 }

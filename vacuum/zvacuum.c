@@ -81,11 +81,7 @@
 /* Blocks between two tests whether another session waits for the table. */
 #define TRUNCATE_CHECK_BLOCKS 32
 
-/*
- * How long to wait for the worker's pass over the undo log; how often and how
- * long for a pass that another process makes.
- */
-#define WORKER_WAIT_MS 1000
+/* How often and how long to wait for a pass that another process makes. */
 #define DISCARD_TRIES 20
 #define DISCARD_WAIT_MS 10
 
@@ -252,7 +248,7 @@ free_block_items(BlockNumber block, const OffsetNumber *noted, int nnoted, void 
 	for (int i = 0; i < nnoted; i++)
 		if (noted[i] <= PageGetMaxOffsetNumber(page) && ItemIdIsDead(PageGetItemId(page, noted[i])))
 			offsets[n++] = noted[i];
-	(void) zheap_make_unused(vac->rel, buf, offsets, n);
+	zheap_make_unused(vac->rel, buf, offsets, n);
 	vac->done.visible += zvismap_mark(vac->rel, buf, vac->map) ? 1 : 0;
 	if (!page_is_empty(page))
 		vac->last_used = Max(vac->last_used, block + 1);
@@ -506,7 +502,7 @@ note_dead(ZVacuum *vac, Buffer buf, BlockNumber block)
 	vac->done.dead_blocks++;
 	vac->done.dead_items += ndead;
 	if (vac->nindexes == 0)
-		(void) zheap_make_unused(vac->rel, buf, dead, ndead);
+		zheap_make_unused(vac->rel, buf, dead, ndead);
 	else if (vac->clean_indexes)
 	{
 		zdead_note(vac->dead, block, dead, ndead);
@@ -556,7 +552,7 @@ vacuum_block(ZVacuum *vac, BlockNumber block)
 		if (!zpage_is_valid(page))
 			zvis_corrupt_page(vac->rel, block, page, InvalidOffsetNumber);
 		vac->done.undone += zrollback_page(buf, vac->rel);
-		(void) zoverflow_release(vac->rel, buf);
+		zoverflow_release(vac->rel, buf);
 		items = count_items(page);
 		zheap_prune_page(vac->rel, buf);
 		vac->done.rows_removed += items - count_items(page);
@@ -775,7 +771,7 @@ advance_oldest(Relation rel)
 		zrollback_temp();
 		return;
 	}
-	if (zu_oldest_is_horizon() || zu_discard_by_worker(WORKER_WAIT_MS))
+	if (zu_oldest_is_horizon() || zu_discard_by_worker())
 		return;
 	for (int tries = 0; tries < DISCARD_TRIES; tries++)
 	{

@@ -423,12 +423,12 @@ zu_twins_redo(ZuTwins *t, XLogReaderState *record, uint8 id)
 }
 
 void
-zu_twins_redo_new(ZuTwins *t, XLogReaderState *record, uint8 id)
+zu_twins_redo_new(ZuTwins *t, XLogReaderState *record)
 {
-	XLogRecGetBlockTag(record, id, NULL, NULL, &t->first);
+	XLogRecGetBlockTag(record, 0, NULL, NULL, &t->first);
 	t->source = 0;
-	t->buffer[0] = XLogInitBufferForRedo(record, id);
-	t->buffer[1] = XLogInitBufferForRedo(record, id + 1);
+	t->buffer[0] = XLogInitBufferForRedo(record, 0);
+	t->buffer[1] = XLogInitBufferForRedo(record, 1);
 }
 
 void
