@@ -84,7 +84,7 @@ place_records(ZChange *change)
 
 	for (int i = 0; i < change->nrecords; i++)
 		records[i] = &change->rec[i];
-	zu_prepare(&change->op, records, change->nrecords, change->topxid);
+	zu_op_prepare(&change->op, records, change->nrecords, change->topxid);
 	for (int i = 1; i < change->nrecords; i++)
 		if (change->rec[i].prev == ZCHANGE_ON_RECORD_BEFORE)
 			change->rec[i].prev = change->op.ptr[i - 1];
@@ -140,11 +140,11 @@ zchange_do(ZChange *change, const char *fault)
 	mark_dirty(change);
 	if (unlikely(BufferIsValid(change->map)))
 		clear_bit(change);
-	zu_write(&change->op);
+	zu_op_write(&change->op);
 	if (likely(!change->op.temp))
 		recptr = zchange_log(change, &wal);
 	finish_pages(change, recptr);
-	zu_finish(&change->op, recptr);
+	zu_op_finish(&change->op, recptr);
 	if (fault != NULL)
 		ZUNDO_FAULT(fault);
 	END_CRIT_SECTION();

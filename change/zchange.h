@@ -158,7 +158,7 @@ zchange_on_one_page(const ZChange *change)
 /*
  * zchange_do: makes the change: places the records in the undo log, applies
  * the change to its pages and logs all of it. On entry the pages of the change
- * are locked and undo is reserved (zu_reserve); no critical section is open.
+ * are locked and undo is reserved (zu_op_reserve); no critical section is open.
  * On return the table pages are still locked, the overflow pages and the map's
  * page are released, and change->op says where the records are. fault is the
  * fault point inside the critical section that follows the WAL record, or
@@ -266,7 +266,7 @@ typedef struct ZChangeWal
 
 /*
  * zchange_encode: fills wal with the main data of the change's record. On entry
- * the places of the records are known (zu_prepare). The change must not be
+ * the places of the records are known (zu_op_prepare). The change must not be
  * altered while wal is in use, since wal points into it.
  */
 extern void zchange_encode(const ZChange *change, ZChangeWal *wal);

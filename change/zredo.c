@@ -267,8 +267,8 @@ redo_change(XLogReaderState *record)
 	if (change.opcode == ZWAL_IMAGE && change.compact)
 		take_rows(record, &change, &work);
 	if (!change.covered)
-		zu_redo_records(record, ZWAL_UNDO_BLOCK, &change.op, change.undo, &held[nheld]);
-	nheld += change.op.npages;	/* whose buffers zu_redo_records has added */
+		zu_op_redo(record, ZWAL_UNDO_BLOCK, &change.op, change.undo, &held[nheld]);
+	nheld += change.op.npages;	/* whose buffers zu_op_redo has added */
 	if ((change.opcode == ZWAL_DELETE || change.opcode == ZWAL_MOVE) && !has_old_row(&change))
 		malformed(record);
 	if ((change.opcode == ZWAL_UPDATE || (change.opcode == ZWAL_MOVE && change.compact)) &&

@@ -633,7 +633,7 @@ zchange_log(ZChange *change, const ZChangeWal *wal)
 	}
 	if (unlikely(BufferIsValid(change->map)) && wal->opcode != ZWAL_UNDO_ONLY)
 		XLogRegisterBuffer(ZWAL_MAP_BLOCK, change->map, 0);
-	zu_register(&change->op, ZWAL_UNDO_BLOCK);
+	zu_op_register(&change->op, ZWAL_UNDO_BLOCK);
 	if (wal->opcode != ZWAL_UNDO_ONLY)
 		register_logical(change->logical, change->logical_length);
 	return XLogInsert(ZUNDO_RMGR_ID, wal->opcode);

@@ -83,13 +83,13 @@ undo_set_new_filelocator(Relation rel, const RelFileLocator *locator, char persi
 static void
 undo_nontransactional_truncate(Relation rel)
 {
-	zu_refuse("truncated");
+	zu_ddl_refuse("truncated");
 }
 
 static void
 undo_copy_data(Relation rel, const RelFileLocator *locator)
 {
-	zu_refuse("moved to another tablespace");
+	zu_ddl_refuse("moved to another tablespace");
 }
 
 static void
@@ -99,7 +99,7 @@ undo_copy_for_cluster(Relation oldtable, Relation newtable, Relation oldindex,
 					  MultiXactId *multi_cutoff,
 					  double *num_tuples, double *tups_vacuumed, double *tups_recently_dead)
 {
-	zu_refuse("clustered or vacuumed in full");
+	zu_ddl_refuse("clustered or vacuumed in full");
 }
 
 static bool
@@ -170,7 +170,7 @@ undo_scan_begin(Relation rel, Snapshot snapshot, int nkeys, struct ScanKeyData *
 	TableScanDesc scan;
 
 	if (!(flags & SO_TYPE_ANALYZE))
-		zu_refuse("read");
+		zu_ddl_refuse("read");
 	scan = palloc0(sizeof(TableScanDescData));
 	scan->rs_rd = rel;
 	scan->rs_snapshot = snapshot;
@@ -191,20 +191,20 @@ static void
 undo_scan_rescan(TableScanDesc scan, struct ScanKeyData *key, bool set_params,
 				 bool allow_strat, bool allow_sync, bool allow_pagemode)
 {
-	zu_refuse("read");
+	zu_ddl_refuse("read");
 }
 
 static bool
 undo_scan_getnextslot(TableScanDesc scan, ScanDirection direction, TupleTableSlot *slot)
 {
-	zu_refuse("read");
+	zu_ddl_refuse("read");
 	return false;
 }
 
 static bool
 undo_scan_sample_next_block(TableScanDesc scan, struct SampleScanState *state)
 {
-	zu_refuse("read");
+	zu_ddl_refuse("read");
 	return false;
 }
 
@@ -212,14 +212,14 @@ static bool
 undo_scan_sample_next_tuple(TableScanDesc scan, struct SampleScanState *state,
 							TupleTableSlot *slot)
 {
-	zu_refuse("read");
+	zu_ddl_refuse("read");
 	return false;
 }
 
 static struct IndexFetchTableData *
 undo_index_fetch_begin(Relation rel ZC_FETCH_FLAGS_PARAM)
 {
-	zu_refuse("read");
+	zu_ddl_refuse("read");
 	return NULL;
 }
 
@@ -237,14 +237,14 @@ static bool
 undo_index_fetch_tuple(struct IndexFetchTableData *data, ItemPointer tid, Snapshot snapshot,
 					   TupleTableSlot *slot, bool *call_again, bool *all_dead)
 {
-	zu_refuse("read");
+	zu_ddl_refuse("read");
 	return false;
 }
 
 static bool
 undo_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slot)
 {
-	zu_refuse("read");
+	zu_ddl_refuse("read");
 	return false;
 }
 
@@ -257,20 +257,20 @@ undo_tid_valid(TableScanDesc scan, ItemPointer tid)
 static void
 undo_get_latest_tid(TableScanDesc scan, ItemPointer tid)
 {
-	zu_refuse("read");
+	zu_ddl_refuse("read");
 }
 
 static bool
 undo_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snapshot)
 {
-	zu_refuse("read");
+	zu_ddl_refuse("read");
 	return false;
 }
 
 static TransactionId
 undo_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
 {
-	zu_refuse("indexed");
+	zu_ddl_refuse("indexed");
 	return InvalidTransactionId;
 }
 
@@ -280,27 +280,27 @@ static void
 undo_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, ZcOptions options,
 				  struct BulkInsertStateData *bistate)
 {
-	zu_refuse("changed");
+	zu_ddl_refuse("changed");
 }
 
 static void
 undo_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid, ZcOptions options,
 							  struct BulkInsertStateData *bistate, uint32 token)
 {
-	zu_refuse("changed");
+	zu_ddl_refuse("changed");
 }
 
 static void
 undo_tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 token, bool succeeded)
 {
-	zu_refuse("changed");
+	zu_ddl_refuse("changed");
 }
 
 static void
 undo_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid,
 				  ZcOptions options, struct BulkInsertStateData *bistate)
 {
-	zu_refuse("changed");
+	zu_ddl_refuse("changed");
 }
 
 static TM_Result
@@ -308,7 +308,7 @@ undo_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
 				  ZC_CHANGE_OPTIONS_PARAM Snapshot snapshot, Snapshot crosscheck, bool wait,
 				  TM_FailureData *tmfd ZC_CHANGING_PART_PARAM)
 {
-	zu_refuse("changed");
+	zu_ddl_refuse("changed");
 	return TM_Invisible;
 }
 
@@ -318,7 +318,7 @@ undo_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandI
 				  TM_FailureData *tmfd,
 				  LockTupleMode *lockmode, ZcUpdateIndexes *update_indexes)
 {
-	zu_refuse("changed");
+	zu_ddl_refuse("changed");
 	return TM_Invisible;
 }
 
@@ -327,7 +327,7 @@ undo_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot
 				CommandId cid, LockTupleMode mode, LockWaitPolicy wait_policy, uint8 flags,
 				TM_FailureData *tmfd)
 {
-	zu_refuse("locked row by row");
+	zu_ddl_refuse("locked row by row");
 	return TM_Invisible;
 }
 
@@ -339,7 +339,7 @@ undo_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *info
 							BlockNumber start, BlockNumber numblocks,
 							IndexBuildCallback callback, void *state, TableScanDesc scan)
 {
-	zu_refuse("indexed");
+	zu_ddl_refuse("indexed");
 	return 0;
 }
 
@@ -347,7 +347,7 @@ static void
 undo_index_validate_scan(Relation rel, Relation index, struct IndexInfo *info,
 						 Snapshot snapshot, struct ValidateIndexState *state)
 {
-	zu_refuse("indexed");
+	zu_ddl_refuse("indexed");
 }
 
 static const TableAmRoutine undo_methods = {

@@ -146,7 +146,7 @@ zimage_save_rows(const ZWriter *writer, Buffer buf, const ZPrunePlan *plan)
 		return true;
 	len = zchange_rows_on_page(page, stubs, n, bytes);
 	Assert(len > 0);
-	if (!zu_has_spare(ZUR_MAX_LENGTH - BLCKSZ + len))
+	if (!zu_op_fits_spare(ZUR_MAX_LENGTH - BLCKSZ + len))
 		return false;
 	zwriter_change(writer, &change, ZWAL_IMAGE, 1);
 	zwriter_record(writer, rec, ZUR_ROWS, BufferGetBlockNumber(buf), 0,

@@ -96,7 +96,7 @@ zwriter_reserve(const ZWriter *writer)
 	Assert(writer->xid != InvalidZXid);
 	zcount_table(writer->rel, false);	/* again, after functions of the user */
 	if (likely(!writer->temp))
-		zu_reserve();
+		zu_op_reserve();
 	else
 		zu_temp_reserve(writer->rel);
 }

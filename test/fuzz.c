@@ -68,7 +68,7 @@ static int	npages;
 
 /* what zundo.so has in files that are not part of this module */
 void
-zu_register(ZuOp *op, uint8 first_block_id)
+zu_op_register(ZuOp *op, uint8 first_block_id)
 {
 	elog(ERROR, "the decoders register nothing");
 }

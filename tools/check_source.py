@@ -271,7 +271,7 @@ def c_literals(source, calls=None):
 
 # Functions whose first string users see: in a message, in an error about zundo.undo_log or about what is not
 # supported, or as a fault that zundo.check reports.
-ERROR_CALLS = (r"errmsg\(|zu_refuse\(|zundo_not_supported\(|refuse_if\([^\"]*,|"
+ERROR_CALLS = (r"errmsg\(|zu_ddl_refuse\(|zundo_not_supported\(|refuse_if\([^\"]*,|"
                r"fault\(check, (?:\"[\w-]+\"|\w+), [^\"]*,|FAULT\(st, \"[\w-]+\", [^\"]*,")
 
 

@@ -181,20 +181,23 @@ extern ZXid zu_oldest_for(UndoPtr ptr);
 /*
  * Writing one row change:
  *
- *	zu_reserve();					before any buffer lock: may allocate an
+ *	zu_op_reserve();					before any buffer lock: may allocate an
  *									extent (WAL, disk full ERROR)
  *	lock table page(s)
- *	zu_prepare(&op, recs, n);		chooses pointers, pins and locks undo pages
+ *	zu_op_prepare(&op, recs, n);		chooses pointers, pins and locks undo
+ *										pages
  *	START_CRIT_SECTION
- *	zu_write(&op);					copies the packed records, marks dirty
- *	XLogBeginInsert; register table pages ... zu_register(&op, first_block_id)
- *	recptr = XLogInsert
- *	zu_finish(&op, recptr)			page LSNs, unlocks, publishes the position
+ *	zu_op_write(&op);					copies the packed records, marks dirty
+ *	XLogBeginInsert; register table pages ... zu_op_register(&op,
+ *	first_block_id) recptr = XLogInsert
+ *	zu_op_finish(&op, recptr)			page LSNs, unlocks, publishes the
+ *										position
  *	END_CRIT_SECTION
  *
  * At most ZU_MAX_RECORDS per op; all records of an op are contiguous in one
  * extent. An op covers at most ZU_MAX_PAGES undo pages. Before its change a
- * caller may save rows, each time in an op of its own, if zu_has_spare says so.
+ * caller may save rows, each time in an op of its own, if zu_op_fits_spare
+ * says so.
  */
 #define ZU_MAX_RECORDS	3
 #define ZU_MAX_PAGES	5
@@ -220,7 +223,7 @@ typedef struct ZuOp
 	bool		temp;			/* private undo: no pages, no WAL */
 	int			nrecords;
 	ZuRecord   *records[ZU_MAX_RECORDS];
-	UndoPtr		ptr[ZU_MAX_RECORDS];	/* OUT of zu_prepare: where each
+	UndoPtr		ptr[ZU_MAX_RECORDS];	/* OUT of zu_op_prepare: where each
 										 * record will be */
 	uint32		total;			/* bytes of all records */
 	int			npages;
@@ -235,7 +238,7 @@ typedef struct ZuOp
 								 * begins */
 	bool		first;			/* record 0 got ZUF_FIRST */
 	const char *packed;			/* the records one after the other, if the
-								 * caller has packed them since zu_prepare;
+								 * caller has packed them since zu_op_prepare;
 								 * else NULL */
 	UndoPtr		next;			/* insert position afterwards */
 } ZuOp;
@@ -247,60 +250,60 @@ typedef struct ZuOp
  * for space (zundo.undo_full). Errors: disk full, undo_limit reached, no log or
  * no set of logs left for this session.
  */
-extern void zu_reserve(void);
+extern void zu_op_reserve(void);
 
 /*
  * Returns whether the backend can make an op of this many bytes, of shared
- * undo, now, and another one of ZU_MAX_OP afterwards, without zu_reserve in
+ * undo, now, and another one of ZU_MAX_OP afterwards, without zu_op_reserve in
  * between.
  */
-extern bool zu_has_spare(Size bytes);
+extern bool zu_op_fits_spare(Size bytes);
 
 /*
  * Fills op: chooses the place of each record, and pins and locks the undo
  * pages. topxid is this backend's top-level xid. On entry the table pages are
- * locked, and zu_reserve has been called with at least the total since the last
- * zu_finish. Sets every record's length and topxid, and ZUF_FIRST in records[0]
- * if that is the first record of topxid in this log. May raise I/O errors, and
- * ERRCODE_DATA_CORRUPTED if the log's last page has lost a write, which closes
- * the log (UNDO-37). No page is changed then, and the caller's error cleanup
- * releases the buffers. Records may refer to each other's pointers, because
- * zu_write packs them later; but their lengths must not change after
- * zu_prepare. Records with ZUX_TEMP go to the private undo; the caller has
- * called zu_temp_reserve for them instead of zu_reserve.
+ * locked, and zu_op_reserve has been called with at least the total since the
+ * last zu_op_finish. Sets every record's length and topxid, and ZUF_FIRST in
+ * records[0] if that is the first record of topxid in this log. May raise I/O
+ * errors, and ERRCODE_DATA_CORRUPTED if the log's last page has lost a write,
+ * which closes the log (UNDO-37). No page is changed then, and the caller's
+ * error cleanup releases the buffers. Records may refer to each other's
+ * pointers, because zu_op_write packs them later; but their lengths must not
+ * change after zu_op_prepare. Records with ZUX_TEMP go to the private undo;
+ * the caller has called zu_temp_reserve for them instead of zu_op_reserve.
  */
-extern void zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid);
+extern void zu_op_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid);
 
 /*
  * Packs the records of op onto its undo pages, or into the private undo, and
  * marks the pages dirty. In a critical section.
  */
-extern void zu_write(ZuOp *op);
+extern void zu_op_write(ZuOp *op);
 
 /*
  * Registers op's undo pages as block references first_block_id and following.
  * Registers no data: the builder of the WAL record takes the insert position
  * from op.
  */
-extern void zu_register(ZuOp *op, uint8 first_block_id);
+extern void zu_op_register(ZuOp *op, uint8 first_block_id);
 
 /*
  * Sets the LSN of op's pages (unless recptr is invalid), releases them, and
  * publishes the new insert position.
  */
-extern void zu_finish(ZuOp *op, XLogRecPtr recptr);
+extern void zu_op_finish(ZuOp *op, XLogRecPtr recptr);
 
 /*
- * Puts the packed records of op, 'bytes', on the undo pages that are registered
- * as blocks first_block_id .. of the WAL record, as zu_write did. op is as
- * zu_prepare left it, except for its buffers: where the records begin, how many
- * pages they take, and what the headers of new pages say. Skips pages that are
- * newer than the WAL record. Sets buffers[] to the pages, locked, and to
- * InvalidBuffer for pages that a later record cuts off; the caller releases
- * them after all other pages are written.
+ * Puts the packed records of op, 'bytes', on the undo pages that are
+ * registered as blocks first_block_id .. of the WAL record, as zu_op_write
+ * did. op is as zu_op_prepare left it, except for its buffers: where the
+ * records begin, how many pages they take, and what the headers of new pages
+ * say. Skips pages that are newer than the WAL record. Sets buffers[] to the
+ * pages, locked, and to InvalidBuffer for pages that a later record cuts off;
+ * the caller releases them after all other pages are written.
  */
-extern void zu_redo_records(XLogReaderState *record, uint8 first_block_id, const ZuOp *op,
-							const char *bytes, Buffer *buffers);
+extern void zu_op_redo(XLogReaderState *record, uint8 first_block_id, const ZuOp *op,
+					   const char *bytes, Buffer *buffers);
 
 /* ---- reading ---- */
 
@@ -725,7 +728,7 @@ extern void zu_create_storage(RelFileLocator locator, char persistence);
  * Raises the error for a command that treats the undo log as a table:
  * "zundo.undo_log cannot be <what>".
  */
-extern void zu_refuse(const char *what);
+extern void zu_ddl_refuse(const char *what);
 
 /*
  * zu_redo_map, zu_redo_discard, zu_redo_truncate: replay the undo log's own

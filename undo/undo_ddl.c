@@ -45,7 +45,7 @@
 #include "utils/lsyscache.h"
 
 void
-zu_refuse(const char *what)
+zu_ddl_refuse(const char *what)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -85,7 +85,7 @@ static void
 refuse_if(bool is_it, const char *what)
 {
 	if (is_it)
-		zu_refuse(what);
+		zu_ddl_refuse(what);
 }
 
 /*

@@ -507,7 +507,7 @@ extern bool zu_is_discarded(UndoPtr ptr);
 /* Raises ERRCODE_DATA_CORRUPTED for a place in zundo.undo_log. */
 extern void zu_report_corrupt(BlockNumber block, uint32 offset) zc_noreturn;
 
-/* ---- undo_temp.c: zu_prepare to zu_fetch for private undo ---- */
+/* ---- undo_temp.c: zu_op_prepare to zu_fetch for private undo ---- */
 
 /*
  * zu_temp_prepare: gives the op's records their places; zu_temp_reserve has

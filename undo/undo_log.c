@@ -4,11 +4,11 @@
  *
  * Owns this backend's log: its insert position is backend-local and published
  * with one atomic store per op. Called by DML in the order given in undo.h,
- * and by redo (zu_redo_records).
+ * and by redo (zu_op_redo).
  *
  * Locks: alloc lock when attaching, detaching and allocating (never with a
- * buffer locked); the op's undo pages exclusively, ascending, from zu_prepare
- * to zu_finish.
+ * buffer locked); the op's undo pages exclusively, ascending, from
+ * zu_op_prepare to zu_op_finish.
  *
  * Crash points
  *	before XLogInsert	nothing is durable; the next owner overwrites these
@@ -92,8 +92,8 @@ typedef struct MyLog
 	ZXid		last_top;		/* top-level xid of the newest record */
 	UndoPtr		start;			/* of the current top-level transaction */
 	uint64		bytes;			/* undo that it has written */
-	bool		woke;			/* zu_reserve has looked for a worker in this
-								 * transaction */
+	bool		woke;			/* zu_op_reserve has looked for a worker in
+								 * this transaction */
 } MyLog;
 
 static MyLog my;
@@ -318,7 +318,7 @@ hold_log(void)
 /*
  * Ends what hold_log has begun: from now on another process may take the log,
  * with the extent that was allocated for it but not entered. Before the log is
- * used again, zu_reserve calls hold_log again.
+ * used again, zu_op_reserve calls hold_log again.
  */
 static inline void
 let_log_be_taken(void)
@@ -413,15 +413,15 @@ want_worker(void)
 }
 
 /*
- * zu_reserve: See undo.h. Allocates the next extent if the op does not fit the
- * rest of the current one; zu_finish makes it the current one.
+ * zu_op_reserve: See undo.h. Allocates the next extent if the op does not fit
+ * the rest of the current one; zu_op_finish makes it the current one.
  */
 void
-zu_reserve(void)
+zu_op_reserve(void)
 {
 	Assert(InterruptHoldoffCount == 0); /* no lock is held (UNDO-31) */
 	if (zu_my.entry == NULL)
-		elog(ERROR, "zu_reserve called without zu_attach_database");
+		elog(ERROR, "zu_op_reserve called without zu_attach_database");
 	if (unlikely(!my.held))
 		hold_log();
 	if (!my.woke)
@@ -445,7 +445,7 @@ zu_reserve(void)
 }
 
 bool
-zu_has_spare(Size bytes)
+zu_op_fits_spare(Size bytes)
 {
 	return my.ahead.generation != 0 || space_left() >= bytes + ZU_MAX_OP;
 }
@@ -476,7 +476,7 @@ lock_op_page(uint32 extent, int page, bool init)
 /*
  * Chooses the op's place, which is in the extent ahead if the current one has
  * too little space. Fills ptr, place, start and next. Returns the extent; sets
- * *page to the first page. Raises an internal error if zu_reserve was not
+ * *page to the first page. Raises an internal error if zu_op_reserve was not
  * called for it.
  */
 static uint32
@@ -530,12 +530,12 @@ place_records(ZuOp *op, int *page)
 }
 
 /*
- * zu_prepare: See undo.h. Locks the pages in ascending order. Before anything
- * is changed, checks that the page at the insert position ends there; if not,
- * the log is closed, because a write of that page was lost.
+ * zu_op_prepare: See undo.h. Locks the pages in ascending order. Before
+ * anything is changed, checks that the page at the insert position ends there;
+ * if not, the log is closed, because a write of that page was lost.
  */
 void
-zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
+zu_op_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
 {
 	uint32		extent;
 	uint32		left;
@@ -630,12 +630,12 @@ put_bytes(Page page, int off, const char *bytes, int n, int first)
 }
 
 /*
- * zu_write: See undo.h. Packs a record directly onto its page if it fits
+ * zu_op_write: See undo.h. Packs a record directly onto its page if it fits
  * there; one that straddles pages is packed into a scratch buffer first.
  * Records that the caller has packed are copied.
  */
 void
-zu_write(ZuOp *op)
+zu_op_write(ZuOp *op)
 {
 	static char scratch[ZUR_MAX_LENGTH];
 	int			i = 0;
@@ -703,7 +703,7 @@ zu_write(ZuOp *op)
 }
 
 void
-zu_register(ZuOp *op, uint8 first_block_id)
+zu_op_register(ZuOp *op, uint8 first_block_id)
 {
 	for (int i = 0; i < op->npages; i++)
 		XLogRegisterBuffer(first_block_id + i, op->buffers[i],
@@ -711,12 +711,12 @@ zu_register(ZuOp *op, uint8 first_block_id)
 }
 
 /*
- * zu_finish: See undo.h. Publishes the sequence of a new extent before the
+ * zu_op_finish: See undo.h. Publishes the sequence of a new extent before the
  * position in it, so that a reader that sees the position also sees the
  * sequence.
  */
 void
-zu_finish(ZuOp *op, XLogRecPtr recptr)
+zu_op_finish(ZuOp *op, XLogRecPtr recptr)
 {
 	ZuLog	   *log;
 
@@ -775,8 +775,9 @@ zu_my_transaction_bytes(void)
 /*
  * zu_at_xact_end: See undo.h. Looks for a worker again: one that was there
  * when the transaction reserved its first undo may have left before that
- * record was written, because zu_reserve may be followed by a wait for a row.
- * By REQUEST-2a, a worker that is still counted sees what is written by now.
+ * record was written, because zu_op_reserve may be followed by a wait for a
+ * row. By REQUEST-2a, a worker that is still counted sees what is written by
+ * now.
  */
 void
 zu_at_xact_end(void)
@@ -832,13 +833,13 @@ redo_page(XLogReaderState *record, uint8 block_id, const ZuPlace *place, bool *a
 }
 
 /*
- * zu_redo_records: See undo.h. Takes from op which bytes belong to which page,
+ * zu_op_redo: See undo.h. Takes from op which bytes belong to which page,
  * and which record begins there. A page whose data do not end where the op
  * begins is a PANIC.
  */
 void
-zu_redo_records(XLogReaderState *record, uint8 first_block_id, const ZuOp *op, const char *bytes,
-				Buffer *buffers)
+zu_op_redo(XLogReaderState *record, uint8 first_block_id, const ZuOp *op, const char *bytes,
+		   Buffer *buffers)
 {
 	Size		done = 0;
 	Size		begins = 0;		/* where record r begins in 'bytes' */

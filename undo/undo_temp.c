@@ -11,7 +11,7 @@
  * Locks: none. Crash points: none; nothing here outlives the process.
  *
  * A record lies in one chunk. The chunk of the insert position is in memory,
- * and nothing is allocated or read between zu_prepare and zu_finish:
+ * and nothing is allocated or read between zu_op_prepare and zu_op_finish:
  * zu_temp_prepare raises an error if the chunk that the op needs is not in
  * memory.
  *

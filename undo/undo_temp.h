@@ -2,8 +2,8 @@
  * undo/undo_temp.h - the private undo of this backend's temporary tables,
  * beyond what undo.h does for every table.
  *
- * zu_fetch, zu_prepare, zu_write and zu_finish serve records of both kinds;
- * here is what only temporary tables need. Invariants: undo/README.md,
+ * zu_fetch, zu_op_prepare, zu_op_write and zu_op_finish serve records of both
+ * kinds; here is what only temporary tables need. Invariants: undo/README.md,
  * "Temporary tables".
  */
 #ifndef ZUNDO_UNDO_TEMP_H
@@ -21,7 +21,7 @@ typedef struct ZuTempFile
 
 /*
  * Makes sure that the next op of records with ZUX_TEMP, on pages of rel, needs
- * no allocation, like zu_reserve. Nothing is pending. Errors: out of memory,
+ * no allocation, like zu_op_reserve. Nothing is pending. Errors: out of memory,
  * disk full, temp_file_limit.
  */
 extern void zu_temp_reserve(Relation rel);
