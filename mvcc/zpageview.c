@@ -555,6 +555,26 @@ insertion_before(Collector *c, OffsetNumber off, const char *raw, Size rawlen)
 }
 
 /*
+ * Sets c->step to the record of the change, as zwalk_undo_record needs it.
+ * Returns its payload, *rawlen bytes; NULL for an insertion.
+ */
+static const char *
+form_record(Collector *c, const Change *change, Size *rawlen)
+{
+	ZuRecord   *rec = &c->step;
+
+	rec->type = change->type;
+	rec->xflags = change->xflags;
+	rec->payload = change->payload;
+	rec->payload_len = change->payload_len;
+	rec->relnumber = c->relnumber;
+	*rawlen = 0;
+	if (rec->type == ZUR_INSERT)
+		return NULL;
+	return zur_raw_payload(rec, c->raw, sizeof(c->raw), rawlen);
+}
+
+/*
  * Adds the accepted version of one row to the view, if there is a live one.
  * The row's chain has unaccepted records: they are undone one after the other
  * on a copy of the row, at first by the list of the slot in its newest header,
@@ -581,8 +601,8 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 	{
 		Change	   *change = NULL;
 		ZuRecord   *rec = &c->step;
-		const char *raw = NULL;
-		Size		rawlen = 0;
+		const char *raw;
+		Size		rawlen;
 
 		s = zslots_has(&view->slots, c->rel, c->block, ZH_SLOT(header)) ? ZH_SLOT(header) : 0;
 		chain = view->slots.s[s].ptr;
@@ -601,13 +621,7 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 		c->first[s][off] = change->next;
 		newest = change->xid;
 		changed = true;
-		rec->type = change->type;
-		rec->xflags = change->xflags;
-		rec->payload = change->payload;
-		rec->payload_len = change->payload_len;
-		rec->relnumber = c->relnumber;
-		if (rec->type != ZUR_INSERT)
-			raw = zur_raw_payload(rec, c->raw, sizeof(c->raw), &rawlen);
+		raw = form_record(c, change, &rawlen);
 		if (!has_bytes && (rec->type == ZUR_DELETE || rec->type == ZUR_MOVE))
 		{
 			const Change *insertion = insertion_before(c, off, raw, rawlen);
