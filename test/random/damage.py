@@ -3,7 +3,7 @@
 
 A cluster with checksums is brought into a state in which many answers depend on undo: open transactions
 of several sessions, small and large ones, prepared ones, a page with overflow slots, pending rollbacks, an
-old snapshot. Every statement is run on a zheap table z_NAME and on a heap table h_NAME. The heap tables are
+old snapshot, values out of line. Every statement is run on a zheap table z_NAME and on a heap table h_NAME. The heap tables are
 not damaged, so they give the right answers. While it makes this state, the program keeps each version of
 every page that is written to disk. Then it damages one page in each trial, or two: neighbours, both copies of a meta or
 map page, or any two. A damaged page is
@@ -25,7 +25,8 @@ the next start ("cold"), or under load, with a standby ("busy"). The result of a
 
 The first four are faults. Not a fault is what would happen with a heap table as well: that the rows of a
 zeroed table page are missing, and those of a stale one are old. Under load the rows of such a table are not
-compared, since they have moved.
+compared, since they have moved. Where a page of a TOAST table is zeroed or stale, the entries of its index may
+lead to chunks of other values.
 
     damage.py --bindir DIR --trials 1000 [--seed N] [--trial N] [--keep]
 """
@@ -50,7 +51,7 @@ from twins import Broken, Copy, catch_up  # noqa: E402  (same directory)
 
 PAGE = 8192
 TWIN_DISTANCE = 66                      # blocks between the copies of a meta or map page (undo/undo_format.h)
-TABLES = ("calm", "recent", "pend", "prep", "over")
+TABLES = ("calm", "recent", "pend", "prep", "over", "docs")
 FAULTS = ("SILENT", "STOPPED", "UNSEEN", "CRASH")
 SETTINGS = """
 shared_buffers = 1MB
@@ -74,6 +75,8 @@ CREATE TABLE {t}_recent (id int PRIMARY KEY, n int, pad text) USING {am};
 CREATE TABLE {t}_pend (id int PRIMARY KEY, n int, pad text) USING {am} WITH (fillfactor = 80);
 CREATE TABLE {t}_prep (id int PRIMARY KEY, n int, pad text) USING {am};
 CREATE TABLE {t}_over (id int PRIMARY KEY, n int, pad text) USING {am};
+CREATE TABLE {t}_docs (id int PRIMARY KEY, n int, pad text) USING {am};
+ALTER TABLE {t}_docs ALTER pad SET STORAGE EXTERNAL;
 CREATE INDEX {t}_pend_n ON {t}_pend (n);
 CREATE INDEX {t}_prep_n ON {t}_prep (n);
 INSERT INTO {t}_calm SELECT g, g % 10, md5(g::text) FROM generate_series(1, 600) g;
@@ -81,6 +84,7 @@ INSERT INTO {t}_recent SELECT g, g % 10, md5(g::text) FROM generate_series(1, 60
 INSERT INTO {t}_pend SELECT g, g % 10, repeat(md5(g::text), 1 + g % 5) FROM generate_series(1, 2400) g;
 INSERT INTO {t}_prep SELECT g, g % 10, repeat(md5(g::text), 1 + g % 3) FROM generate_series(1, 900) g;
 INSERT INTO {t}_over SELECT g, 0, repeat('o', 100) FROM generate_series(1, 300) g;
+INSERT INTO {t}_docs SELECT g * 4, 0, repeat(md5(g::text), 70 + g % 60) FROM generate_series(1, 150) g;
 """
 FILLERS = 12
 # An assertion of nbtree: a table page that has lost rows gives their places to new ones, and their entries are still
@@ -90,7 +94,8 @@ CLIENTS = 3                             # sessions of the load of a busy trial
 LOAD_SECONDS = 3
 PASSING = ("55P03", "40P01", "40001", "57014", "23505")     # errors of a statement beside others, which say nothing of damage
 PATIENCE = 300                          # seconds that one trial may take, on a busy machine
-CHECKED = tuple("z_" + t for t in TABLES) + ("zundo.undo_log",)
+TOAST = "the TOAST table of z_docs"
+UNDO = "zundo.undo_log"
 
 
 class Down(Exception):
@@ -119,6 +124,7 @@ class Session:
         rng = self.rng
         ours = f"id % {shares} = {share}"
         low = rng.randrange(2400 if table == "pend" else 600)
+        copies = 90 if table == "docs" else 1
         where = f"{ours} AND id BETWEEN {low} AND {low + rng.choice([5, 40, 400, 2400])}"
         kind = rng.random()
         if kind < 0.45:
@@ -131,7 +137,7 @@ class Session:
             self.both(f"DELETE FROM @{table} WHERE {where} AND id % 3 = 0")
         elif kind < 0.95:
             base = rng.randrange(10000, 10**8) * shares + share
-            self.both(f"INSERT INTO @{table} SELECT {base} + g * {shares}, 0, md5(g::text) FROM generate_series(1, {rng.choice([1, 5, 60])}) g "
+            self.both(f"INSERT INTO @{table} SELECT {base} + g * {shares}, 0, repeat(md5(g::text), {copies}) FROM generate_series(1, {rng.choice([1, 5, 60])}) g "
                       "ON CONFLICT DO NOTHING")
         else:
             self.both(f"SELECT id FROM @{table} WHERE {where} ORDER BY id FOR UPDATE")
@@ -156,7 +162,8 @@ class State:
         self.versions = collections.defaultdict(list)   # (table, block) -> versions of the page, oldest first
         self.cluster = Cluster(options.bindir, SETTINGS, initdb=("-k", "--wal-segsize=1"))
         self.base = os.path.join(self.cluster.root, "base")     # copy of the data directory, for cold trials
-        self.paths = {}                 # table -> its file
+        self.names = {}                 # what is checked -> its name in SQL
+        self.paths = {}                 # what is checked -> its file
         self.sessions = []
         self.spoilt = False             # has a trial changed more than the damaged page?
         self.admin = self.reader = None
@@ -212,8 +219,11 @@ class State:
             while cursor.fetchone()[1] > 0 and time.time() < deadline:
                 time.sleep(0.1)
                 cursor.execute("SELECT zundo.discard(), zundo.undo_bytes_in_use()")
-            for name in CHECKED:
-                cursor.execute("SELECT pg_relation_filepath(%s)", (name,))
+            cursor.execute("SELECT reltoastrelid::regclass::text FROM pg_class WHERE oid = 'z_docs'::regclass")
+            self.names = {name: name for name in [f"z_{table}" for table in TABLES] + [UNDO]}
+            self.names[TOAST] = cursor.fetchone()[0]
+            for name, relation in self.names.items():
+                cursor.execute("SELECT pg_relation_filepath(%s)", (relation,))
                 self.paths[name] = os.path.join(cluster.data, cursor.fetchone()[0])
 
     def run_transactions(self):
@@ -227,7 +237,7 @@ class State:
             for number, session in enumerate(self.sessions):
                 for _ in range(rng.randint(1, 3)):
                     session.run("BEGIN")
-                    session.changes(rng.choice(["recent", "pend", "prep"]), number, 5, rng.randint(1, 3))
+                    session.changes(rng.choice(["recent", "pend", "prep", "docs"]), number, 5, rng.randint(1, 3))
                     session.run(rng.choice(["COMMIT", "COMMIT", "ROLLBACK"]))
             self.checkpoint()
             if step == 1:
@@ -315,7 +325,7 @@ class Page:
     def __init__(self, state, rng, place, how, older=None):
         self.name, self.block = place
         versions = state.versions[place]
-        self.kind = undo_kind(versions[-1]) if self.name == "zundo.undo_log" else "table"
+        self.kind = undo_kind(versions[-1]) if self.name == UNDO else "table"
         self.path = state.paths[self.name]
         self.rest = b""
         self.how = how
@@ -375,7 +385,7 @@ class Damage:
         self.state, self.rng = state, rng
         candidates = collections.defaultdict(list)
         for (name, block), versions in state.versions.items():
-            kind = undo_kind(versions[-1]) if name == "zundo.undo_log" else "table"
+            kind = undo_kind(versions[-1]) if name == UNDO else "table"
             candidates[kind].append((name, block))
         self.candidates = candidates
         weights = {"undo": 10, "table": 4, "overflow": 3, "map": 2, "meta": 2}
@@ -434,6 +444,10 @@ class Damage:
         """Returns the blocks of a table that are damaged in one of these ways."""
         return {page.block for page in self.pages if page.name == "z_" + table and page.how in hows}
 
+    def spoils_values(self, table):
+        """Returns whether values out of line of a table may be others, as on heap."""
+        return table == "docs" and any(page.name == TOAST and page.how in ("stale", "zeroed") for page in self.pages)
+
     def stops_zheap(self):
         """Returns whether zheap tables of this database may become unusable, with an error that says what is damaged."""
         return self.how == "cut" or self.both_copies()
@@ -485,7 +499,8 @@ class Trial:
     def read(self, conn, table, right, when):
         """Reads a zheap table by sequential and by index scan; notes differences from the right rows."""
         damaged = self.damage.blocks(table, ("stale", "zeroed"))
-        if self.mode == "busy" and damaged:
+        columns = 1 if self.damage.spoils_values(table) else 2
+        if self.mode == "busy" and (damaged or self.damage.spoils_values(table)):
             return
         for way in ("on", "off"):
             with conn.cursor() as cursor:
@@ -502,7 +517,7 @@ class Trial:
                         cursor.execute("ROLLBACK TO reading")
                     self.error(error, f"{when}, z_{table}")
                     continue
-            wrong = [row for row in rows if right.get(row[1]) != row[2:]]
+            wrong = [row for row in rows if row[1] not in right or right[row[1]][:columns] != row[2:2 + columns]]
             missing = set(right) - {row[1] for row in rows}
             double = len(rows) - len({row[1] for row in rows})
             if damaged:
@@ -517,10 +532,10 @@ class Trial:
     def check(self, conn, when):
         """Runs zundo.check on all tables; notes if it finds nothing though reading has raised an error."""
         found = 0
-        for name in CHECKED:
+        for name, relation in self.state.names.items():
             with conn.cursor() as cursor:
                 try:
-                    cursor.execute("SELECT * FROM zundo.check(%s::regclass)", (name,))
+                    cursor.execute("SELECT * FROM zundo.check(%s::regclass)", (relation,))
                     rows = cursor.fetchall()
                     found += len(rows)
                     if rows:
@@ -728,7 +743,7 @@ class Trial:
 
     def transaction(self, session, number):
         """Runs one transaction of the load. An error undoes what it did to both tables of a pair."""
-        table = session.rng.choice(["recent", "pend", "prep"])
+        table = session.rng.choice(["recent", "pend", "prep", "docs"])
         try:
             session.run("BEGIN")
             session.changes(table, number, 5, session.rng.randint(1, 4))
