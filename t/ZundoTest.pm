@@ -91,10 +91,12 @@ sub zundo_node
 }
 
 # standby_of NODE [CONF]: starts a streaming standby of the node and returns its node.
+my $standbys = 0;
+
 sub standby_of
 {
 	my ($primary, $conf) = @_;
-	my $standby = PostgreSQL::Test::Cluster->new('standby');
+	my $standby = PostgreSQL::Test::Cluster->new('standby' . ($standbys++ || ''));
 	$primary->backup('base');
 	$standby->init_from_backup($primary, 'base', has_streaming => 1);
 	$standby->append_conf('postgresql.conf', $conf // '');

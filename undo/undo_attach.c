@@ -229,6 +229,17 @@ zu_attach_unloaded(void)
 }
 
 /*
+ * Returns whether the meta page is loaded. What recovery has loaded does not do
+ * after it: replay may not have noticed that the page has missed writes.
+ */
+static bool
+is_loaded(void)
+{
+	return likely(zu_entry_has(zu_my.entry, ZU_ENTRY_VALID)) ||
+		(zu_entry_has(zu_my.entry, ZU_ENTRY_STANDBY) && RecoveryInProgress());
+}
+
+/*
  * zu_attach_database: See undo.h. Does nothing but take the lock, once per
  * transaction, if the entry is joined, loaded and not stale.
  */
@@ -240,11 +251,11 @@ zu_attach_database(void)
 		if (!zu_my.locked)
 			lock_relation(zu_my.reloid);
 		/* loading the meta page may have failed the last time (UNDO-2) */
-		if (likely(!zu_my.stale && zu_entry_has(zu_my.entry, ZU_ENTRY_VALID)))
+		if (likely(!zu_my.stale && is_loaded()))
 			return;
 	}
 	zu_attach_unloaded();
-	if (!zu_entry_has(zu_my.entry, ZU_ENTRY_VALID))
+	if (!is_loaded())
 	{
 		zu_load_meta(zu_my.entry);
 		want_look();

@@ -95,7 +95,8 @@ zu_log_pid(ZuLog *log)
 typedef enum ZuEntryState
 {
 	ZU_ENTRY_EMPTY,				/* nothing loaded: no visibility test */
-	ZU_ENTRY_VALID,				/* oldest and limit are valid */
+	ZU_ENTRY_STANDBY,			/* oldest and limit are valid in recovery */
+	ZU_ENTRY_VALID,				/* and after it: the meta page is mended */
 	ZU_ENTRY_LOGS				/* logs too: may be written */
 } ZuEntryState;
 

@@ -32,9 +32,9 @@ extern void zu_map_init(Page page, BlockNumber first, uint32 floor);
 extern void zu_page_init(Page page, uint32 extent, int pageno, const ZuPlace *place);
 
 /*
- * Reads `oldest` and the limit into entry, which becomes VALID. Raises an error
- * for a meta page of another format, or one that is ahead of the server's
- * transaction ids.
+ * Reads `oldest` and the limit into entry, which becomes VALID, or STANDBY in
+ * recovery. Raises an error for a meta page of another format, or one that is
+ * ahead of the server's transaction ids.
  */
 extern void zu_load_meta(ZuEntry *entry);
 
@@ -258,7 +258,7 @@ extern void zu_check_meta(Page page);
 /*
  * Returns the number of extents that the meta page, of which this is a copy,
  * should have at least: its own, or as many as are in use (UNDO-71). Load lock
- * held, entry not loaded; on a standby also the fence.
+ * held, entry not VALID; on a standby also the fence.
  */
 extern uint32 zu_claimed_extents(const ZuMetaData *meta);
 
@@ -336,7 +336,7 @@ extern void zu_report_stale(uint32 extent) zc_noreturn;
 /*
  * Compares the meta page, of which this is a copy, with the map and the file,
  * and repairs what is proved to have missed writes without a loss; then repairs
- * the twins of the meta page. Load lock held, entry not loaded, on a primary.
+ * the twins of the meta page. Load lock held, entry not VALID, on a primary.
  * Raises ERRCODE_DATA_CORRUPTED if the file has lost the second meta page and
  * data.
  */

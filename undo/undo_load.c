@@ -86,8 +86,9 @@ share_meta(uint32 *limit)
 /*
  * zu_load_meta: See undo_internal.h. Loads nothing if another process has done
  * so while this one waited for the load lock. Repairs what can be repaired
- * first, but not in recovery. The version is checked before anything is
- * written.
+ * first, but not in recovery, so the first user after a promotion loads the
+ * page again. Others may read by means of the entry meanwhile: what they find
+ * there grows. The version is checked before anything is written.
  */
 void
 zu_load_meta(ZuEntry *entry)
@@ -95,11 +96,13 @@ zu_load_meta(ZuEntry *entry)
 	Buffer		buf;
 	ZuMetaData *meta;
 	uint32		limit;
+	bool		recovery = RecoveryInProgress();
+	ZuEntryState state = recovery ? ZU_ENTRY_STANDBY : ZU_ENTRY_VALID;
 
 	LWLockAcquire(zu_load_lock(entry), LW_EXCLUSIVE);
-	if (pg_atomic_read_u32(&entry->state) == ZU_ENTRY_EMPTY)
+	if (!zu_entry_has(entry, state))
 	{
-		if (!RecoveryInProgress())
+		if (!recovery)
 		{
 			PGAlignedBlock copy;
 
@@ -120,12 +123,12 @@ zu_load_meta(ZuEntry *entry)
 		pg_atomic_write_u64(&entry->doubt.to, meta->doubt_to);
 		zu_max64(&entry->oldest, meta->oldest);
 		zu_max64(&entry->durable, meta->oldest);
-		pg_atomic_write_u32(&entry->limit, limit);
+		pg_atomic_write_u32(&entry->limit, Max(limit, pg_atomic_read_u32(&entry->limit)));
 		pg_write_barrier();
 		SpinLockAcquire(&entry->mutex);
 		entry->freeze = entry->freeze_logged = meta->freeze;
 		SpinLockRelease(&entry->mutex);
-		pg_atomic_write_u32(&entry->state, ZU_ENTRY_VALID);
+		pg_atomic_write_u32(&entry->state, state);
 		UnlockReleaseBuffer(buf);
 	}
 	LWLockRelease(zu_load_lock(entry));
@@ -334,10 +337,9 @@ zu_require_logs(void)
 	Assert(entry != NULL);
 	if (likely(zu_entry_has(entry, ZU_ENTRY_LOGS)))
 		return;
-	if (pg_atomic_read_u32(&entry->state) == ZU_ENTRY_EMPTY)
-		elog(ERROR, "undo logs cannot be loaded before the meta page");
 	if (RecoveryInProgress())
 		elog(ERROR, "undo logs cannot be loaded during recovery");
+	zu_load_meta(entry);		/* recovery may have ended since the last time */
 	LWLockAcquire(zu_load_lock(entry), LW_EXCLUSIVE);
 	if (pg_atomic_read_u32(&entry->state) != ZU_ENTRY_LOGS)
 	{

@@ -488,7 +488,7 @@ zu_leave_entry(void)
 bool
 zu_loaded(void)
 {
-	return zu_my.entry != NULL && zu_entry_has(zu_my.entry, ZU_ENTRY_VALID);
+	return zu_my.entry != NULL && zu_entry_has(zu_my.entry, ZU_ENTRY_STANDBY);
 }
 
 bool

@@ -319,7 +319,7 @@ static void
 repair_nextents(bool dry_run, ZuReport report, void *arg)
 {
 	ZuEntry    *entry = zu_my.entry;
-	bool		loaded = pg_atomic_read_u32(&entry->state) != ZU_ENTRY_EMPTY;
+	bool		loaded = zu_entry_has(entry, ZU_ENTRY_VALID);
 	PGAlignedBlock page;
 	uint32		nextents;
 	uint32		right;
@@ -352,7 +352,7 @@ static void
 repair_length(bool dry_run, ZuReport report, void *arg)
 {
 	ZuEntry    *entry = zu_my.entry;
-	bool		loaded = pg_atomic_read_u32(&entry->state) != ZU_ENTRY_EMPTY;
+	bool		loaded = zu_entry_has(entry, ZU_ENTRY_VALID);
 	BlockNumber have = zu_file_blocks();
 	uint32		limit = loaded ? pg_atomic_read_u32(&entry->limit) : 0;
 	uint32		lost;
@@ -693,7 +693,7 @@ zu_repair_map(bool dry_run, ZuReport report, void *arg)
 	repair_meta(dry_run, report, arg);
 	LWLockRelease(zu_alloc_lock(entry));
 	LWLockRelease(zu_load_lock(entry));
-	if (pg_atomic_read_u32(&entry->state) == ZU_ENTRY_EMPTY)
+	if (!zu_entry_has(entry, ZU_ENTRY_VALID))
 	{
 		if (dry_run && (zu_twins_lost(ZU_META_BLOCK) || zu_file_blocks() < zu_nblocks_for(0)))
 			return false;
