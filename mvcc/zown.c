@@ -51,12 +51,17 @@ typedef struct Run
  * A command that calls functions continues with its own, smaller cid when they
  * return. Its next record is then newer than records of a greater cid. A
  * cursor opened in between sees the newer record and not the older ones. Each
- * element stands for all pages that hash to it.
+ * element stands for all pages that hash to it. One that an earlier transaction
+ * has used is as good as empty, so that no transaction clears 3 kB at its end.
+ * If the number comes round and it is not taken for such a one, its values are
+ * too high for this transaction, or zero: both functions that use them may then
+ * return false without need.
  */
 #define ORDERS	256
 
 typedef struct Order
 {
+	uint32		xact;			/* MyRecords.xact when it was used */
 	CommandId	above;			/* the cids of our records in this transaction
 								 * are less; 0 = there are none */
 	CommandId	ordered_from;	/* a snapshot with this curcid or a greater
@@ -69,17 +74,27 @@ typedef struct MyRecords
 {
 	Run			run;
 	Order		orders[ORDERS];
-	bool		any_noted;		/* orders is in use */
+	uint32		xact;			/* number of the transaction in this backend */
 	bool		on_unseen;		/* see zown_note_push */
 } MyRecords;
 
 static MyRecords my;
 
-/* Returns the element to which the page hashes. */
+/*
+ * Returns the element to which the page hashes. It is empty if the transaction
+ * has not used it.
+ */
 static inline Order *
 find_order(RelFileNumber relnumber, BlockNumber block)
 {
-	return &my.orders[murmurhash32(relnumber ^ murmurhash32(block)) % ORDERS];
+	Order	   *order = &my.orders[murmurhash32(relnumber ^ murmurhash32(block)) % ORDERS];
+
+	if (order->xact != my.xact)
+	{
+		memset(order, 0, sizeof(*order));
+		order->xact = my.xact;
+	}
+	return order;
 }
 
 /* Adds the rows at the offsets first to last to the run's. */
@@ -103,7 +118,6 @@ zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber first, int n,
 	Order	   *order = find_order(relnumber, block);
 
 	Assert(ptr != InvalidUndoPtr);
-	my.any_noted = true;
 	if (prev == InvalidUndoPtr || prev != my.run.head || my.run.cid != cid)
 	{
 		memset(&my.run, 0, sizeof(my.run));
@@ -192,16 +206,11 @@ zown_accepts_older(RelFileNumber relnumber, BlockNumber block, CommandId command
 		command >= find_order(relnumber, block)->ordered_from;
 }
 
-/*
- * zown_at_xact_end: See zown.h. Forgets what was noted. orders is cleared only
- * if it was used: it is 2 kB.
- */
+/* zown_at_xact_end: See zown.h. Another number empties all elements. */
 void
 zown_at_xact_end(void)
 {
 	my.on_unseen = false;
 	my.run.head = InvalidUndoPtr;
-	if (my.any_noted)
-		memset(my.orders, 0, sizeof(my.orders));
-	my.any_noted = false;
+	my.xact++;
 }
