@@ -49,7 +49,7 @@ zwriter_open(ZWriter *writer, Relation rel, CommandId cid)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot access temporary tables of other sessions")));
-	zu_attach_database();
+	zu_attach_for_table();
 	zcount_table(rel, false);
 	writer->rel = rel;
 	writer->xid = InvalidZXid;
@@ -64,12 +64,14 @@ zwriter_open(ZWriter *writer, Relation rel, CommandId cid)
 }
 
 /*
- * zwriter_start: See zdml_internal.h. An older transaction is refused because
- * its changes would count as committed at once.
+ * zwriter_start: See zdml_internal.h. Locks zundo.undo_log to the end of the
+ * transaction. An older transaction is refused because its changes would count
+ * as committed at once.
  */
 void
 zwriter_start(ZWriter *writer)
 {
+	zu_attach_database();
 	writer->xid = zxid_from_full(GetCurrentFullTransactionId());
 	writer->topxid = zxid_from_full(GetTopFullTransactionId());
 	if (unlikely(writer->topxid < zu_oldest()))

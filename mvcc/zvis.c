@@ -786,7 +786,7 @@ zvis_lookup_author(ZHeapSlot *slot)
 	slot->xmin = InvalidZXid;
 	slot->cmin = FirstCommandId;
 	/* the attachment may have become invalid since the row was read */
-	zu_attach_database();
+	zu_attach_for_table();
 	oldest = zu_oldest_for(slot->chain);
 	if (slot->chain_xid < oldest)
 		return;

@@ -156,7 +156,7 @@ zheap_fetch_toast_slice(Relation toastrel, Oid valueid, int32 attrsize, int32 sl
 
 	if (slicelength == 0)
 		return;
-	zu_attach_database();
+	zu_attach_for_table();
 	valid = toast_open_indexes(toastrel, AccessShareLock, &indexes, &nindexes);
 	ScanKeyInit(&key[0], 1, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(valueid));
 	ScanKeyInit(&key[1], 2, BTGreaterEqualStrategyNumber, F_INT4GE, Int32GetDatum(slice.next));

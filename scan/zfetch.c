@@ -128,7 +128,7 @@ zheap_index_fetch_begin(Relation rel ZC_FETCH_FLAGS_PARAM)
 {
 	ZIndexFetch *fetch = palloc0(sizeof(ZIndexFetch));
 
-	zu_attach_database();
+	zu_attach_for_table();
 	fetch->expect.base.rel = rel;
 	zc_fetch_set_flags(&fetch->expect.base);
 	fetch->buf = InvalidBuffer;
@@ -357,7 +357,7 @@ zheap_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot,
 	Buffer		buf;
 	bool		found;
 
-	zu_attach_database();
+	zu_attach_for_table();
 	kept = zany_fetch_kept(rel, tid);
 	if (snapshot->snapshot_type == SNAPSHOT_ANY && (kept != NULL || zhandle_is(tid)))
 	{
@@ -464,7 +464,7 @@ satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snapshot)
 
 	Assert(TTS_IS_ZHEAP(slot));
 	zscan_refuse_historic(snapshot);
-	zu_attach_database();
+	zu_attach_for_table();
 	zcount_table(rel, false);
 	if (z->author_known && z->xmin != InvalidZXid && z->xmin >= zu_oldest())
 	{

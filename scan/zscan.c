@@ -148,7 +148,7 @@ zheap_scan_begin(Relation rel, Snapshot snapshot, int nkeys, struct ScanKeyData 
 	 * zundo.undo_log
 	 */
 	if (!IsBinaryUpgrade)
-		zu_attach_database();
+		zu_attach_for_table();
 	zscan_refuse_historic(snapshot);
 
 	if (RelationUsesLocalBuffers(rel) && !RELATION_IS_OTHER_TEMP(rel))

@@ -121,6 +121,22 @@ for my $default (qw(heap zheap))
 	}
 }
 
+# DROP EXTENSION waits for a transaction that reads a table, and for one that has written
+# to a table, also if ROLLBACK TO has released it. Only a writer locks the undo log.
+$node->safe_psql('postgres', 'CREATE DATABASE used');
+$node->safe_psql('used', 'CREATE EXTENSION zundo; CREATE TABLE a (id int) USING zheap');
+my $user = $node->background_psql('used');
+my $held = q{SELECT count(*) FROM pg_locks WHERE relation = 'zundo.undo_log'::regclass AND pid = pg_backend_pid()};
+for my $use ('TABLE a', 'SAVEPOINT s; INSERT INTO a VALUES (1); ROLLBACK TO s')
+{
+	$user->query_safe('TABLE a');
+	$user->query_safe("BEGIN; $use");
+	is($user->query_safe($held), $use =~ /INSERT/ ? 1 : 0, "$use: locks on the undo log");
+	like(($node->psql('used', q{SET lock_timeout = '100ms'; DROP EXTENSION zundo CASCADE}))[2], qr/lock timeout/, '... DROP EXTENSION waits');
+	$user->query_safe('COMMIT');
+}
+$user->quit;
+
 # DROP EXTENSION ... CASCADE waits for a table while another session makes one and fills it.
 $node->safe_psql('postgres', 'CREATE DATABASE dropped');
 $node->safe_psql('dropped', 'CREATE EXTENSION zundo; CREATE TABLE a (id int) USING zheap');

@@ -92,6 +92,14 @@ extern UndoPtr zu_advance(UndoPtr p, uint32 bytes);
 extern void zu_attach_database(void);
 
 /*
+ * Does the same for a scan of a zheap table that is locked, without a lock on
+ * zundo.undo_log: this cannot be dropped before that table. A writer needs the
+ * lock, because the table's may be released by a ROLLBACK TO while the
+ * transaction still has undo.
+ */
+extern void zu_attach_for_table(void);
+
+/*
  * Returns whether zu_attach_database has succeeded and its result still holds:
  * a relcache invalidation of zundo.undo_log, or of all relations, ends that
  * until the next call of zu_attach_database.

@@ -5,7 +5,8 @@
  * relation up, joins the entry, has it loaded, and leaves it. Called at scan
  * and DML begin, by the undo worker, and at process exit.
  *
- * Locks: AccessShareLock on zundo.undo_log, to the end of the transaction.
+ * Locks: AccessShareLock on zundo.undo_log, to the end of the transaction; not
+ * for a scan of a locked table.
  *
  * Crash points: none. Fault point: "first-look".
  */
@@ -240,26 +241,30 @@ is_loaded(void)
 }
 
 /*
- * zu_attach_database: See undo.h. Does nothing but take the lock, once per
- * transaction, if the entry is joined, loaded and not stale.
+ * zu_attach_for_table: See undo.h. Does nothing if the entry is joined, loaded
+ * and not stale.
  */
 void
-zu_attach_database(void)
+zu_attach_for_table(void)
 {
-	if (likely(zu_my.entry != NULL && !zu_my.stale))
-	{
-		if (!zu_my.locked)
-			lock_relation(zu_my.reloid);
-		/* loading the meta page may have failed the last time (UNDO-2) */
-		if (likely(!zu_my.stale && is_loaded()))
-			return;
-	}
+	/* loading the meta page may have failed the last time (UNDO-2) */
+	if (likely(zu_my.entry != NULL && !zu_my.stale && is_loaded()))
+		return;
 	zu_attach_unloaded();
 	if (!is_loaded())
 	{
 		zu_load_meta(zu_my.entry);
 		want_look();
 	}
+}
+
+/* zu_attach_database: See undo.h. Takes the lock once per transaction. */
+void
+zu_attach_database(void)
+{
+	if (likely(zu_my.entry != NULL && !zu_my.stale) && !zu_my.locked)
+		lock_relation(zu_my.reloid);
+	zu_attach_for_table();
 }
 
 /* ---- workers ---- */
