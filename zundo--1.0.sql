@@ -573,6 +573,12 @@ CREATE FUNCTION zundo.advise(
            format('CALL zundo.convert_cleanup(%L)', t.name)
     FROM t JOIN zundo.conversions v ON v.relation = t.oid AND v.pid IS NULL
     UNION ALL
+    SELECT c.oid::regclass, 'leftover', 'a dump that was made while a table was converted had this copy or log',
+           format('DROP TABLE %s', c.oid::regclass)
+    FROM pg_class c
+    WHERE c.relnamespace = 'zundo'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(copy|log)_[0-9]+$' AND pg_has_role(c.relowner, 'USAGE')
+      AND NOT EXISTS (SELECT FROM pg_class o WHERE o.relkind = 'r' AND c.relname IN (concat('copy_', o.oid), concat('log_', o.oid)))
+    UNION ALL
     SELECT i.indrelid::regclass, 'zbtree',
            format('%s of %s updates moved the row because they changed columns of %s', i.moved, i.updates, i.index),
            format('CALL zundo.set_index_method(%L, ''zbtree'')', i.index)
@@ -629,44 +635,52 @@ COMMENT ON FUNCTION zundo.size_unless_locked(pg_catalog.oid) IS
     'pg_table_size, or null rather than waiting for a lock; for zundo.conversions';
 
 CREATE VIEW zundo.conversions AS
-    SELECT t.oid::pg_catalog.regclass AS relation, am.amname AS am, l.pid,
-           CASE WHEN g.oid IS NULL THEN 'dropping' WHEN x.n OPERATOR(pg_catalog.=) 0::bigint THEN 'copying'
-               WHEN x.rest OPERATOR(pg_catalog.>) 0::bigint THEN 'indexing' ELSE 'exchanging' END AS phase,
+    SELECT t.oid::pg_catalog.regclass AS relation, am.amname AS am, l.pid, p.phase,
            zundo.size_unless_locked(t.oid) AS table_bytes, zundo.size_unless_locked(c.oid) AS copy_bytes,
            zundo.size_unless_locked(lg.oid) AS log_bytes, x.n AS indexes,
-           CASE WHEN g.oid IS NULL OR x.n OPERATOR(pg_catalog.=) 0::bigint OR x.rest OPERATOR(pg_catalog.>) 0::bigint
-               THEN pg_catalog.pg_blocking_pids(l.pid)
-               -- the exchange is tried again and again, and hardly ever waits
-               WHEN l.pid IS NOT NULL
-               THEN ARRAY(SELECT DISTINCT COALESCE(k.pid, 0) FROM pg_catalog.pg_locks k
+           CASE WHEN l.pid IS NOT NULL
+               THEN ARRAY(SELECT pg_catalog.unnest(pg_catalog.pg_blocking_pids(l.pid))
+                   -- locks of the table are tried again and again, and hardly ever waited for
+                   UNION SELECT COALESCE(k.pid, 0) FROM pg_catalog.pg_locks k
                    WHERE k.locktype OPERATOR(pg_catalog.=) 'relation' AND k.relation OPERATOR(pg_catalog.=) t.oid AND k.granted
-                     AND k.database OPERATOR(pg_catalog.=) l.database AND COALESCE(k.pid, 0) OPERATOR(pg_catalog.<>) l.pid) END AS blocked_by
-    FROM pg_catalog.pg_class c
-         JOIN pg_catalog.pg_class t ON c.relname OPERATOR(pg_catalog.=) pg_catalog.concat('copy_', t.oid)::pg_catalog.name
-         JOIN pg_catalog.pg_am am ON am.oid OPERATOR(pg_catalog.=) c.relam
+                     AND k.database OPERATOR(pg_catalog.=) l.database AND COALESCE(k.pid, 0) OPERATOR(pg_catalog.<>) l.pid
+                     AND CASE WHEN p.phase OPERATOR(pg_catalog.=) 'starting' THEN t.relkind OPERATOR(pg_catalog.=) 'p'::pg_catalog."char"
+                                 OR k.mode OPERATOR(pg_catalog.<>) ALL (ARRAY['AccessShareLock', 'RowShareLock'])
+                             WHEN p.phase OPERATOR(pg_catalog.=) 'exchanging' THEN true
+                             WHEN p.phase OPERATOR(pg_catalog.=) 'dropping' THEN false
+                             ELSE k.mode OPERATOR(pg_catalog.=) 'AccessExclusiveLock' END) END AS blocked_by
+    FROM (SELECT m.oid AS copy, o.oid AS converted FROM pg_catalog.pg_class m
+              JOIN pg_catalog.pg_class o ON m.relname OPERATOR(pg_catalog.=) pg_catalog.concat('copy_', o.oid)::pg_catalog.name
+          WHERE m.relnamespace OPERATOR(pg_catalog.=) 'zundo'::pg_catalog.regnamespace) y
+         FULL JOIN (SELECT k.objid, k.pid, k.database FROM pg_catalog.pg_locks k
+             WHERE k.locktype OPERATOR(pg_catalog.=) 'object' AND k.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass
+               AND k.objsubid OPERATOR(pg_catalog.=) 1::smallint AND k.granted
+               AND k.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database d
+                   WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())) l
+             ON l.objid OPERATOR(pg_catalog.=) y.converted
+         JOIN pg_catalog.pg_class t ON t.oid OPERATOR(pg_catalog.=) COALESCE(y.converted, l.objid)
+         LEFT JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) y.copy
+         LEFT JOIN pg_catalog.pg_am am ON am.oid OPERATOR(pg_catalog.=) c.relam
          LEFT JOIN pg_catalog.pg_class lg ON lg.relname OPERATOR(pg_catalog.=) pg_catalog.concat('log_', t.oid)::pg_catalog.name
              AND lg.relnamespace OPERATOR(pg_catalog.=) c.relnamespace
          LEFT JOIN pg_catalog.pg_trigger g ON g.tgrelid OPERATOR(pg_catalog.=) t.oid
              AND g.tgfoid OPERATOR(pg_catalog.=) 'zundo.convert_note'::pg_catalog.regproc
-         LEFT JOIN pg_catalog.pg_locks l ON l.locktype OPERATOR(pg_catalog.=) 'object' AND l.objid OPERATOR(pg_catalog.=) c.oid
-             AND l.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass
-             AND l.objsubid OPERATOR(pg_catalog.=) 1::smallint AND l.granted
-             AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database d
-                 WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
          CROSS JOIN LATERAL (SELECT pg_catalog.count(*) FILTER (WHERE i.indrelid OPERATOR(pg_catalog.=) c.oid) AS n,
                  pg_catalog.count(*) FILTER (WHERE i.indrelid OPERATOR(pg_catalog.=) t.oid)
                      OPERATOR(pg_catalog.-) pg_catalog.count(*) FILTER (WHERE i.indrelid OPERATOR(pg_catalog.=) c.oid) AS rest
              FROM pg_catalog.pg_index i
              WHERE i.indrelid OPERATOR(pg_catalog.=) ANY (ARRAY[c.oid, t.oid]) AND i.indislive) x
-    WHERE c.relnamespace OPERATOR(pg_catalog.=) 'zundo'::pg_catalog.regnamespace
-      AND NOT pg_catalog.pg_is_in_recovery()
-      AND (pg_catalog.pg_has_role(c.relowner, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE'));
+         CROSS JOIN LATERAL (SELECT CASE WHEN c.oid IS NULL THEN 'starting' WHEN g.oid IS NULL THEN 'dropping'
+                 WHEN x.n OPERATOR(pg_catalog.=) 0::bigint THEN 'copying'
+                 WHEN x.rest OPERATOR(pg_catalog.>) 0::bigint THEN 'indexing' ELSE 'exchanging' END AS phase) p
+    WHERE NOT pg_catalog.pg_is_in_recovery()
+      AND (pg_catalog.pg_has_role(COALESCE(c.relowner, t.relowner), 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE'));
 COMMENT ON VIEW zundo.conversions IS
     'tables that are being converted, or of which an attempt has been left';
 COMMENT ON COLUMN zundo.conversions.relation IS 'table';
-COMMENT ON COLUMN zundo.conversions.am IS 'access method of the copy';
+COMMENT ON COLUMN zundo.conversions.am IS 'access method of the copy; null while there is none';
 COMMENT ON COLUMN zundo.conversions.pid IS 'process that converts the table; null: call zundo.convert_cleanup';
-COMMENT ON COLUMN zundo.conversions.phase IS 'copying, indexing, exchanging the files, or dropping the old one';
+COMMENT ON COLUMN zundo.conversions.phase IS 'starting: waits for its first lock; copying, indexing, exchanging the files, dropping the old one';
 COMMENT ON COLUMN zundo.conversions.table_bytes IS 'bytes of the table, without indexes; null while somebody holds it exclusively, or waits for that';
 COMMENT ON COLUMN zundo.conversions.copy_bytes IS 'bytes of the copy, without indexes: how far it is';
 COMMENT ON COLUMN zundo.conversions.log_bytes IS 'bytes of the keys that have been noted, also of those that have been dealt with';

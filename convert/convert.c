@@ -24,6 +24,7 @@
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_trigger.h"
+#include "catalog/pg_type.h"
 #include "catalog/toasting.h"
 #include "commands/defrem.h"
 #include "commands/tablecmds.h"
@@ -174,7 +175,7 @@ check_shapes(const ZConversion *c)
 
 /*
  * Raises an error if another command waits for us, and we for it, as DROP TABLE
- * and ALTER DOMAIN do, which lock the table and then the copy.
+ * does, which locks the table and then the copy.
  */
 static void
 give_way(const ZConversion *c)
@@ -272,6 +273,25 @@ options_of(Oid reloid)
 }
 
 /*
+ * Hides the columns of the relation from ALTER DOMAIN, which finds tables by
+ * dependencies and reads their rows: those of a copy may be out of date. Where
+ * the domain is dropped, the table loses a column, and the attempt ends.
+ */
+static void
+forget_domains(Oid reloid, TupleDesc desc)
+{
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Oid			type = TupleDescAttr(desc, i)->atttypid;
+
+		if (OidIsValid(type) && get_typtype(type) == TYPTYPE_DOMAIN)
+			(void) deleteDependencyRecordsForSpecific(RelationRelationId, reloid,
+													  DEPENDENCY_NORMAL, TypeRelationId, type);
+	}
+	CommandCounterIncrement();
+}
+
+/*
  * Creates a table in schema zundo, for the owner of rel, and its TOAST table.
  * Decoding passes over it if it is marked as a rewrite.
  */
@@ -298,6 +318,7 @@ create_table(Relation rel, const char *what, TupleDesc desc, Oid method, bool co
 		NewRelationCreateToastTable(result, (Datum) 0);
 	CommandCounterIncrement();
 	depend_on(result, table);
+	forget_domains(result, desc);
 	return result;
 }
 
@@ -334,13 +355,20 @@ log_desc(const ZConversion *c, Relation rel)
 }
 
 /*
- * Sets the tag of the lock by which a session shows that it works on the
- * attempt. It is a lock of the default method, so an error releases it.
+ * Locks what shows that a session converts the table, or cleans up after an
+ * attempt; raises an error if another session holds it. It is a lock of the
+ * default method, so an error releases it.
  */
 static void
-set_attempt_tag(LOCKTAG *tag, Oid copy)
+lock_attempt(LOCKTAG *tag, Oid table, bool for_session)
 {
-	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, RelationRelationId, copy, 1);
+	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, RelationRelationId, table, 1);
+	if (LockAcquire(tag, ExclusiveLock, for_session, true) == LOCKACQUIRE_NOT_AVAIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("table \"%s\" is being converted by another session",
+						get_rel_name(table)),
+				 errhint("See zundo.conversions.")));
 }
 
 /* Locks a relation that the attempt has made for the session. */
@@ -365,7 +393,6 @@ begin_conversion(ZConversion *c)
 	char		fires;
 	TransactionId xmin;
 	Relation	rel;
-	LOCKTAG		tag;
 
 	zconvert_lock(c->table, ShareRowExclusiveLock, c->lock_wait);
 	take_snapshot(c);
@@ -377,10 +404,9 @@ begin_conversion(ZConversion *c)
 		OidIsValid(zconvert_find_trigger(c->table, &fires, &xmin)))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("table \"%s\" is being converted, or an attempt has left something",
+				 errmsg("an attempt to convert table \"%s\" has left something",
 						RelationGetRelationName(rel)),
-				 errhint("See zundo.conversions. If no session converts the table, call "
-						 "zundo.convert_cleanup.")));
+				 errhint("Call zundo.convert_cleanup.")));
 	zconvert_check_contents(c, rel);
 	c->copy = create_table(rel, "copy", CreateTupleDescCopy(RelationGetDescr(rel)), c->method,
 						   true);
@@ -395,8 +421,6 @@ begin_conversion(ZConversion *c)
 	c->log_shape = shape_of(c->log);
 	c->copy_lock = lock_for_session(c->copy, ShareLock);
 	c->log_lock = lock_for_session(c->log, AccessShareLock);
-	set_attempt_tag(&tag, c->copy);
-	(void) LockAcquire(&tag, ExclusiveLock, true, false);
 	commit(c);
 }
 
@@ -482,13 +506,9 @@ try_exchange(ZConversion *c)
 static void
 end_conversion(ZConversion *c)
 {
-	LOCKTAG		tag;
-
 	take_snapshot(c);
 	LockRelationOid(c->copy, AccessExclusiveLock);
 	LockRelationOid(c->log, AccessExclusiveLock);
-	set_attempt_tag(&tag, c->copy);
-	(void) LockRelease(&tag, ExclusiveLock, true);
 	UnlockRelationIdForSession(&c->copy_lock, ShareLock);
 	UnlockRelationIdForSession(&c->log_lock, AccessShareLock);
 	drop(c->copy);
@@ -520,16 +540,7 @@ static void
 convert(ZConversion *c)
 {
 	ListCell   *lc;
-	bool		partitioned;
 
-	zconvert_check_table(c);
-	partitioned = get_rel_relkind(c->table) == RELKIND_PARTITIONED_TABLE;
-	next_transaction();
-	if (partitioned)
-	{
-		convert_partitioned(c);
-		return;
-	}
 	begin_conversion(c);
 	c->many = ZCONVERT_MANY_NOTES;
 	for (BlockNumber block = 0; block < c->nblocks; block += c->step)
@@ -613,6 +624,8 @@ Datum
 zundo_convert(PG_FUNCTION_ARGS)
 {
 	ZConversion c = {.table = PG_GETARG_OID(0)};
+	LOCKTAG		attempt;
+	bool		partitioned;
 
 	require_arguments(fcinfo, "zundo.convert");
 	c.lock_wait = PG_GETARG_INT32(2);
@@ -629,7 +642,15 @@ zundo_convert(PG_FUNCTION_ARGS)
 		elog(ERROR, "SPI_connect failed");
 	c.context = CurrentMemoryContext;
 	c.scratch = AllocSetContextCreate(c.context, "zundo conversion", ALLOCSET_DEFAULT_SIZES);
-	convert(&c);
+	zconvert_check_table(&c);
+	partitioned = get_rel_relkind(c.table) == RELKIND_PARTITIONED_TABLE;
+	lock_attempt(&attempt, c.table, true);
+	next_transaction();
+	if (partitioned)
+		convert_partitioned(&c);
+	else
+		convert(&c);
+	(void) LockRelease(&attempt, ExclusiveLock, true);
 	SPI_finish();
 	PG_RETURN_VOID();
 }
@@ -639,7 +660,7 @@ static void
 lock_both(Oid table, Oid copy, int lock_wait)
 {
 	for (int n = 1; !zconvert_try_lock(table, copy, AccessExclusiveLock, lock_wait); n++)
-		zconvert_sleep_before_retry(n);
+		zconvert_wait_for_lock(table, n);
 }
 
 /*
@@ -664,14 +685,8 @@ zundo_convert_cleanup(PG_FUNCTION_ARGS)
 				 errmsg("lock_wait must be positive and shorter than \"deadlock_timeout\"")));
 	if (!zc_owns_relation(table, GetUserId()))
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, get_rel_name(table));
+	lock_attempt(&tag, table, false);
 	copy = made_by_attempt("copy", table);
-	set_attempt_tag(&tag, copy);
-	if (OidIsValid(copy) && LockAcquire(&tag, ExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("table \"%s\" is being converted by another session",
-						get_rel_name(table)),
-				 errhint("See zundo.conversions.")));
 	/* both or none: DROP TABLE has the table's when it waits for the copy's */
 	if (OidIsValid(zconvert_find_trigger(table, &fires, &xmin)))
 		lock_both(table, copy, lock_wait);

@@ -94,6 +94,9 @@ extern void zconvert_note_exchange(Oid table);
  * zconvert_sleep_before_retry: sleeps for a random time before another attempt;
  * the more attempts have failed, the longer, up to 2 seconds.
  *
+ * zconvert_wait_for_lock: the same, if that was for a lock of the table. Raises
+ * a NOTICE after 10, 110 and so on attempts.
+ *
  * zconvert_try_lock: asks for the lock of the table, and before it of the copy,
  * if one is given; AccessExclusiveLock is also that of their indexes and TOAST
  * tables. Waits for each of the tables' locks for lock_wait ms at most, while
@@ -111,6 +114,7 @@ extern void zconvert_note_exchange(Oid table);
  */
 extern void zconvert_sleep(int ms);
 extern void zconvert_sleep_before_retry(int attempts);
+extern void zconvert_wait_for_lock(Oid table, int attempts);
 extern bool zconvert_try_lock(Oid table, Oid copy, LOCKMODE mode, int lock_wait);
 extern void zconvert_lock(Oid table, LOCKMODE mode, int lock_wait);
 extern bool zconvert_is_awaited(Oid table, Oid copy, Oid log);

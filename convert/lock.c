@@ -25,6 +25,7 @@
 #include "utils/fmgroids.h"
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
 #include "utils/resowner.h"
@@ -58,6 +59,20 @@ zconvert_sleep_before_retry(int attempts)
 	double		longest = Min(20.0 * attempts, 2000.0);
 
 	zconvert_sleep(1 + (int) (longest * pg_prng_double(&pg_global_prng_state)));
+}
+
+/* zconvert_wait_for_lock: See convert_internal.h. */
+void
+zconvert_wait_for_lock(Oid table, int attempts)
+{
+	char	   *name = get_rel_name(table);
+
+	if (attempts % 100 == 10)
+		ereport(NOTICE,
+				(errmsg("table \"%s\" could not be locked after %d attempts",
+						name ? name : "?", attempts),
+				 errhint("See blocked_by in zundo.conversions.")));
+	zconvert_sleep_before_retry(attempts);
 }
 
 /* Raises the error of lock_timeout, which zconvert_try_lock expects. */
@@ -253,6 +268,6 @@ zundo_size_unless_locked(PG_FUNCTION_ARGS)
 void
 zconvert_lock(Oid table, LOCKMODE mode, int lock_wait)
 {
-	for (int attempts = 1; !zconvert_try_lock(table, InvalidOid, mode, lock_wait); attempts++)
-		zconvert_sleep_before_retry(attempts);
+	for (int n = 1; !zconvert_try_lock(table, InvalidOid, mode, lock_wait); n++)
+		zconvert_wait_for_lock(table, n);
 }

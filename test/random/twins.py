@@ -14,7 +14,8 @@ old snapshots.
 
     twins.py --bindir DIR --rounds 10 [--standby] [--convert] [--seed N]
 
-With --convert a session converts one table after another by zundo.convert, zheap twins to heap and back, and heap twins.
+With --convert two sessions convert one table after another by zundo.convert, zheap twins to heap and back, and heap
+twins. Meanwhile other DDL seldom comes to that table, and fewer transactions are prepared: both end most attempts.
 """
 
 import argparse
@@ -157,6 +158,8 @@ class Context:
         self.prepared = 0
         self.compared = 0
         self.converted = 0
+        self.attempts = 0           # to convert a table
+        self.converting = set()     # tables
         self.codes = {}
         self.zbtree = False
 
@@ -363,7 +366,7 @@ class Client:
             if end < 0.25:
                 cursor.execute("ROLLBACK")
                 self.ctx.rollbacks += 1
-            elif end < 0.33 and self.ctx.options.prepare:
+            elif end < (0.27 if self.ctx.options.convert else 0.33) and self.ctx.options.prepare:
                 self.gid += 1
                 cursor.execute(f"PREPARE TRANSACTION 'c{self.number}_{self.gid}_{rng.randrange(10**9)}'")
             else:
@@ -396,7 +399,7 @@ class Client:
                         cursor.execute(f"SET zundo.fault = '{self.rng.choice(FAULTS)}:crash'")
                 while not ctx.stop.is_set():
                     try:
-                        if self.rng.random() < 0.5:
+                        if self.ctx.options.convert or self.rng.random() < 0.5:
                             self.settle_prepared(conn)
                         if ctx.options.trouble and self.rng.random() < 0.2:
                             with conn.cursor() as cursor:
@@ -463,7 +466,7 @@ def observe(ctx, dsn, number, seed, what):
                             if found:
                                 raise Broken(f"{what}: index scans of the twins differ: {found} {cursor.query[:60]}")
                             if rng.random() < 0.3:
-                                ctx.stop.wait(rng.choice([0.1, 0.5, 2]))
+                                ctx.stop.wait(rng.choice([0.1, 0.5, 0.1 if ctx.converting else 2]))
                         cursor.execute("COMMIT")
                     except psycopg2.Error as error:
                         ctx.count_error(error, what)
@@ -504,6 +507,8 @@ def janitor(ctx, dsn, seed):
                                 check_indexes(cursor, "under load")
                         else:
                             sql = rng.choice(JANITOR)
+                            if any(table in sql for table in ctx.converting) and rng.random() < 0.95:
+                                continue
                             cursor.execute(zbtree_side.with_zbtree(sql) if ctx.zbtree else sql)
                     except psycopg2.Error as error:
                         ctx.count_error(error, "janitor")
@@ -517,8 +522,8 @@ def janitor(ctx, dsn, seed):
             ctx.problem(str(error))
 
 
-def convert(ctx, dsn, seed):
-    """Converts tables that have a key, and drops what failed attempts have left, until stop is set."""
+def convert(ctx, dsn, seed, tables):
+    """Converts these tables, and drops what failed attempts have left, until stop is set."""
     rng = random.Random(seed * 1021)
     while not ctx.stop.is_set():
         conn = connect_unless_stopped(dsn, ctx)
@@ -526,22 +531,30 @@ def convert(ctx, dsn, seed):
             return
         try:
             with conn.cursor() as cursor:
-                cursor.execute("SET deadlock_timeout = '2s'")
+                cursor.execute("SET deadlock_timeout = '2s'; SET lock_timeout = '10s'; SET statement_timeout = 0")
+                for table in tables:        # a crash has ended attempts
+                    cursor.execute(f"CALL zundo.convert_cleanup('{table}')")
                 while not ctx.stop.is_set():
-                    table = rng.choice(("z_rows", "z_hot", "h_rows", "h_hot"))
+                    table = rng.choice(tables)
                     cursor.execute(f"SELECT amname FROM pg_am a JOIN pg_class c ON c.relam = a.oid WHERE c.oid = '{table}'::regclass")
-                    to = "heap" if cursor.fetchone() == ("zheap",) else "zheap"
+                    (am,) = cursor.fetchone()
+                    # zbtree indexes are for zheap tables only
+                    to = "zheap" if am == "heap" or (ctx.zbtree and table[0] == "z") else "heap"
+                    ctx.attempts += 1
+                    ctx.converting.add(table)
                     try:
                         cursor.execute(f"CALL zundo.convert('{table}', '{to}', lock_wait => {rng.choice([50, 900])}, "
                                        f"step => {rng.choice([1, 5, 100])}, pause => {rng.choice([0, 0, 20])})")
                         ctx.converted += 1
                     except psycopg2.Error as error:
-                        # 0A000: an index is being built, or is a zbtree index
+                        # 0A000: an index is being built
                         if error.pgcode != "0A000":
                             ctx.count_error(error, "convert")
                         if conn.closed or error.pgcode in ("57P01", "57P02", None):
                             break
                         cursor.execute(f"CALL zundo.convert_cleanup('{table}')")
+                    finally:
+                        ctx.converting.discard(table)
             conn.close()
         except psycopg2.Error as error:
             ctx.count_error(error, "convert")
@@ -735,7 +748,8 @@ def load(cluster, ctx, clients, seed, number, standby):
     if not ctx.options.no_janitor:
         threads.append(threading.Thread(target=janitor, args=(ctx, cluster.dsn(), seed + number)))
     if ctx.options.convert:
-        threads.append(threading.Thread(target=convert, args=(ctx, cluster.dsn(), seed + number)))
+        threads += [threading.Thread(target=convert, args=(ctx, cluster.dsn(), seed + number, tables))
+                    for tables in (("z_rows", "h_hot"), ("z_hot", "h_rows"))]
     if standby:
         threads += [threading.Thread(target=observe, args=(ctx, standby.dsn(), n + 10, seed + number, "standby")) for n in range(2)]
     for thread in threads:
@@ -820,7 +834,7 @@ def one_round(cluster, ctx, clients, rng, seed, number):
     if faults:
         raise Broken(f"server log: {faults[:5]}")
     print(f"round {number + 1}: {what}{how} after {seconds:.1f} s: {ctx.commits} commits, {ctx.rollbacks} rollbacks, {ctx.prepared} prepared, "
-          f"{ctx.compared} comparisons, {ctx.converted} conversions, {cluster.stock_assertions} failed assertions of the server so far; started in {recovery:.1f} s; {sorted(ctx.codes.items(), key=str)}", flush=True)
+          f"{ctx.compared} comparisons, {ctx.converted} conversions of {ctx.attempts}, {cluster.stock_assertions} failed assertions of the server so far; started in {recovery:.1f} s; {sorted(ctx.codes.items(), key=str)}", flush=True)
 
 
 def parse_options():
@@ -838,7 +852,7 @@ def parse_options():
     parser.add_argument("--trouble", action="store_true", help="let statements fail, be cancelled or wait at fault points")
     parser.add_argument("--zbtree", dest="zbtree_mode", choices=zbtree_side.MODES, default="mixed",
                         help="use zbtree indexes on zheap tables, and more of them; mixed: in odd seeds")
-    parser.add_argument("--convert", action="store_true", help="convert tables to the other access method, again and again")
+    parser.add_argument("--convert", action="store_true", help="two sessions convert tables to the other access method, again and again")
     parser.add_argument("--no-prepare", dest="prepare", action="store_false")
     parser.add_argument("--no-janitor", action="store_true")
     parser.add_argument("--whole-pages", action="store_true", help="do not kill the server, which may tear pages: for full_page_writes = off")
