@@ -274,8 +274,9 @@ options_of(Oid reloid)
 
 /*
  * Hides the columns of the relation from ALTER DOMAIN, which finds tables by
- * dependencies and reads their rows: those of a copy may be out of date. Where
- * the domain is dropped, the table loses a column, and the attempt ends.
+ * their columns' dependencies and reads their rows: those of a copy may be out
+ * of date. The relation as a whole depends on the domain instead, since nobody
+ * could read or dump it without.
  */
 static void
 forget_domains(Oid reloid, TupleDesc desc)
@@ -283,12 +284,19 @@ forget_domains(Oid reloid, TupleDesc desc)
 	for (int i = 0; i < desc->natts; i++)
 	{
 		Oid			type = TupleDescAttr(desc, i)->atttypid;
+		ObjectAddress object;
+		ObjectAddress referenced;
 
-		if (OidIsValid(type) && get_typtype(type) == TYPTYPE_DOMAIN)
-			(void) deleteDependencyRecordsForSpecific(RelationRelationId, reloid,
-													  DEPENDENCY_NORMAL, TypeRelationId, type);
+		if (!OidIsValid(type) || get_typtype(type) != TYPTYPE_DOMAIN)
+			continue;
+		(void) deleteDependencyRecordsForSpecific(RelationRelationId, reloid, DEPENDENCY_NORMAL,
+												  TypeRelationId, type);
+		ObjectAddressSet(object, RelationRelationId, reloid);
+		ObjectAddressSet(referenced, TypeRelationId, type);
+		recordDependencyOn(&object, &referenced, DEPENDENCY_NORMAL);
+		/* the next column may be of the same domain */
+		CommandCounterIncrement();
 	}
-	CommandCounterIncrement();
 }
 
 /*

@@ -128,7 +128,7 @@ for my $step (1 .. 5, 8, 9)
 	$node->safe_psql('postgres', join "\n", 'SET client_min_messages = error;', map {
 		my $n = $_;
 		(on('CREATE DOMAIN D AS int CHECK (VALUE <> -1); CREATE TYPE E AS ENUM ($$sad$$, $$ok$$);', 't', $n),
-			map({ on("CREATE TABLE T (id int PRIMARY KEY, d D, e E, v int, w int GENERATED ALWAYS AS (v * 2) STORED, c varchar(10), pad text, CONSTRAINT T_c CHECK (v > -5)) USING $from;
+			map({ on("CREATE TABLE T (id int PRIMARY KEY, d D, e E, v int, w int GENERATED ALWAYS AS (v * 2) STORED, c varchar(10), pad text, d2 D DEFAULT 7, CONSTRAINT T_c CHECK (v > -5)) USING $from;
 				INSERT INTO T SELECT i, CASE i % 9 WHEN 0 THEN 5000 WHEN 3 THEN NULL ELSE i END, 'ok', i FROM generate_series(1, 200) i; CREATE INDEX T_v ON T (v);", $_, $n) } 't', 'w'),
 			map({ "$_;" } both($ddl[$n][3] // '', $n)))
 	} @kinds);
@@ -137,7 +137,7 @@ for my $step (1 .. 5, 8, 9)
 		my (%converts, %changes);
 		for my $n (@batch)
 		{
-			$converts{$n} = psql("convert_$n", "SET zundo.fault = 'convert-committed:sleep:$step'", "CALL zundo.convert('t$n', '$to')");
+			$converts{$n} = psql("convert_$n", 'SET client_min_messages = warning', "SET zundo.fault = 'convert-committed:sleep:$step'", "CALL zundo.convert('t$n', '$to')");
 			$changes{$n} = psql("changes_$n", 'SET client_min_messages = warning', "CALL wait_for('convert_$n')", both($changes, $n), both($ddl[$n][0], $n), "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'convert_$n' AND wait_event = 'PgSleep'", defined $ddl[$n][2] ? () : both($later, $n));
 		}
 		for my $n (@batch)
@@ -178,7 +178,7 @@ my $rows = 'SELECT count(*), sum(id), sum(v), md5(string_agg(doc, $$,$$ ORDER BY
 for my $step (1 .. 9)
 {
 	my $to = $step % 2 ? 'zheap' : 'heap';
-	my $convert = psql("dump_$step", "SET zundo.fault = 'convert-committed:sleep:$step'", "CALL zundo.convert('orders', '$to')");
+	my $convert = psql("dump_$step", 'SET client_min_messages = warning', "SET zundo.fault = 'convert-committed:sleep:$step'", "CALL zundo.convert('orders', '$to')");
 	sql("CALL wait_for('dump_$step')");
 	sql('UPDATE orders SET v = v + 1 WHERE id % 3 = 0; UPDATE orders SET id = id + 1000 WHERE id = ' . $step);
 	command_ok([ 'pg_dump', '-d', $node->connstr('postgres'), '-Fc', '-f', "$dir/$step.dump" ], "step $step: a dump");
