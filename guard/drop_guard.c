@@ -73,14 +73,18 @@ lock_undo_log(void)
 }
 
 /*
- * Locks the undo log, so that the list of tables is complete, then all zheap
- * tables (AccessExclusiveLock). Raises an error if one of them holds rows.
+ * Locks all zheap tables and the undo log (AccessExclusiveLock). Raises an
+ * error if one of the tables holds rows. The undo log comes after the tables
+ * that exist, because a transaction that has read one of them needs it to
+ * write. Then no other table can get rows, and the list is complete.
  */
 static void
 check_rows(void)
 {
 	ListCell   *lc;
 
+	foreach(lc, ztables_list(false))
+		LockRelationOid(lfirst_oid(lc), AccessExclusiveLock);
 	lock_undo_log();
 	foreach(lc, ztables_list(false))
 	{
