@@ -239,12 +239,11 @@ zundo_stat_kept(PG_FUNCTION_ARGS)
 {
 	FmgrInfo   *call = fcinfo->flinfo;
 
+	zu_attach_database();
 	if (call->fn_extra == NULL)
 	{
-		MemoryContext old;
+		MemoryContext old = MemoryContextSwitchTo(call->fn_mcxt);
 
-		zu_attach_database();
-		old = MemoryContextSwitchTo(call->fn_mcxt);
 		call->fn_extra = zu_look_at_kept();
 		MemoryContextSwitchTo(old);
 	}

@@ -933,7 +933,7 @@ zheap_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
 	int			max_vain = zbtree_is(delstate->irel) ? ZBTREE_MAX_VAIN : BOTTOMUP_MAX_VAIN;
 
 	Assert(delstate->ndeltids > 0);
-	zu_attach_database();
+	zu_attach_for_table();		/* the caller has a page of the index locked */
 	entries = sorted_entries(delstate);
 	if (delstate->bottomup)
 		choose_promising(delstate, entries);

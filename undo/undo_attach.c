@@ -5,8 +5,8 @@
  * relation up, joins the entry, has it loaded, and leaves it. Called at scan
  * and DML begin, by the undo worker, and at process exit.
  *
- * Locks: AccessShareLock on zundo.undo_log, to the end of the transaction; not
- * for a scan of a locked table.
+ * Locks: AccessShareLock on zundo.undo_log, to the end of the transaction; for
+ * a scan of a locked table only if the relation has to be looked up.
  *
  * Crash points: none. Fault point: "first-look".
  */

@@ -7,7 +7,7 @@
  * with children or rules. Refuses also what the server would refuse only after
  * it has requested AccessExclusiveLock, for which no right on the relation is
  * needed (DETACH PARTITION, a foreign table that is a PARTITION OF it): each
- * transaction that uses a zheap table would wait behind that request. What
+ * transaction that writes to a zheap table would wait behind that request. What
  * reaches the access method (rewrites, copies, rows, indexes) is refused by
  * discard/undo_am.c. GRANT, COMMENT, OWNER TO, storage parameters, VACUUM and
  * ANALYZE are allowed. VACUUM FULL leaves the undo log out, also when it is for
