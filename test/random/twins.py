@@ -507,7 +507,7 @@ def janitor(ctx, dsn, seed):
                                 check_indexes(cursor, "under load")
                         else:
                             sql = rng.choice(JANITOR)
-                            if any(table in sql for table in ctx.converting) and rng.random() < 0.95:
+                            if any(table in sql for table in tuple(ctx.converting)) and rng.random() < 0.95:
                                 continue
                             cursor.execute(zbtree_side.with_zbtree(sql) if ctx.zbtree else sql)
                     except psycopg2.Error as error:
