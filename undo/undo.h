@@ -189,17 +189,16 @@ extern ZXid zu_oldest_for(UndoPtr ptr);
 /*
  * Writing one row change:
  *
- *	zu_op_reserve();					before any buffer lock: may allocate an
+ *	zu_op_reserve();				before any buffer lock: may allocate an
  *									extent (WAL, disk full ERROR)
  *	lock table page(s)
- *	zu_op_prepare(&op, recs, n);		chooses pointers, pins and locks undo
- *										pages
+ *	zu_op_prepare(&op, recs, n);	chooses pointers, pins and locks undo pages
  *	START_CRIT_SECTION
- *	zu_op_write(&op);					copies the packed records, marks dirty
- *	XLogBeginInsert; register table pages ... zu_op_register(&op,
- *	first_block_id) recptr = XLogInsert
- *	zu_op_finish(&op, recptr)			page LSNs, unlocks, publishes the
- *										position
+ *	zu_op_write(&op);				copies the packed records, marks dirty
+ *	XLogBeginInsert					registers the table pages
+ *	zu_op_register(&op, id)			registers the undo pages from block id on
+ *	recptr = XLogInsert
+ *	zu_op_finish(&op, recptr)		page LSNs, unlocks, publishes the position
  *	END_CRIT_SECTION
  *
  * At most ZU_MAX_RECORDS per op; all records of an op are contiguous in one
