@@ -158,7 +158,7 @@ my $reader = $node->background_psql('read');
 $reader->query_safe('TABLE a');
 $reader->query_safe('BEGIN; TABLE a');
 $dropper = $node->background_psql('read', on_error_stop => 0);
-$dropper->query_until(qr/begun/, "\\echo begun\nDROP EXTENSION zundo CASCADE;\n");
+$dropper->query_until(qr/begun/, "SET deadlock_timeout = '1min';\n\\echo begun\nDROP EXTENSION zundo CASCADE;\n");
 ok($node->poll_query_until('postgres', 'SELECT count(*) > 0 FROM pg_locks WHERE NOT granted'), 'DROP EXTENSION waits for a reader');
 $reader->query_safe('SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SELECT count(*) FROM a');
 $reader->query_safe('INSERT INTO a VALUES (1); COMMIT');
