@@ -172,13 +172,6 @@ zu_in_doubt(ZXid xid)
 }
 
 /*
- * Returns whether xid is below `oldest` and has not committed, so that its undo
- * is lost. xid heads the chain of a slot on a locked page and lies in the
- * window. A transaction so old that clog has forgotten it counts as committed.
- */
-extern bool zu_is_lost(ZXid xid);
-
-/*
  * Returns zu_oldest(), or zu_temp_oldest() if ptr points to a record of a
  * temporary table.
  */
