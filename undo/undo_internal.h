@@ -16,6 +16,12 @@
  */
 extern Buffer zu_read_block(BlockNumber block, ReadBufferMode mode);
 
+/*
+ * The same, for modes that do not lock. Tries the buffer that held the block
+ * last time, which saves the look-up in the buffer table.
+ */
+extern Buffer zu_recent_block(BlockNumber block, ReadBufferMode mode);
+
 /* Makes page a meta page without extents. */
 extern void zu_meta_init(Page page, ZXid oldest);
 
