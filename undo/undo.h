@@ -728,7 +728,7 @@ extern void zu_create_storage(RelFileLocator locator, char persistence);
  * Raises the error for a command that treats the undo log as a table:
  * "zundo.undo_log cannot be <what>".
  */
-extern void zu_ddl_refuse(const char *what);
+extern void zu_ddl_refuse(const char *what) zc_noreturn;
 
 /*
  * zu_redo_map, zu_redo_discard, zu_redo_truncate: replay the undo log's own
