@@ -166,12 +166,6 @@ extern void zu_twin_init(Page page, BlockNumber first);
 extern void zu_twin_seal(Page page);
 
 /*
- * Returns whether page, whatever its bytes, is a valid twin of the pair at
- * block 'first'.
- */
-extern bool zu_twin_valid(Page page, BlockNumber first);
-
-/*
  * Pins and share-locks the better twin of the pair at block 'first'. Raises
  * ERRCODE_DATA_CORRUPTED if both are damaged.
  */
@@ -443,9 +437,6 @@ extern void zu_pin_shmem_startup(void);
  */
 extern void zu_note_waiting(TimestampTz until);
 
-/* Returns whether the pin's process itself waits for space. */
-extern bool zu_is_waiting(const ZuPin *pin);
-
 /*
  * zu_may_cancel: returns whether UNDO-33 allows to end the pin's transaction,
  * and it does not wait for space itself.
@@ -495,13 +486,6 @@ extern void zu_fence_leave(bool taken);
  */
 extern bool zu_copy_page(uint32 extent, uint32 generation, int page, char *dst,
 						 ReadBufferMode mode);
-
-/*
- * Returns whether the map or the log's discard pointer says that the record at
- * ptr may be gone. Called after the record was not found. Takes the map page's
- * share lock.
- */
-extern bool zu_is_discarded(UndoPtr ptr);
 
 /* Prefetches the cache line at p. */
 #ifdef __GNUC__
