@@ -23,6 +23,7 @@
 #include "miscadmin.h"
 #include "mvcc/zlockers.h"
 #include "mvcc/zsaved.h"
+#include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 
@@ -366,9 +367,32 @@ prune_page_by(Relation rel, Buffer buf, const ZPrunePlan *plan)
 	return zpage_hole(page) > before || plan->n > 0;
 }
 
+/*
+ * Returns whether compacting the page would take an undone chunk away that a
+ * variable of the present statement may point to (TOAST-4).
+ */
+static bool
+has_undone_chunk(Relation rel, Page page)
+{
+	OffsetNumber max = PageGetMaxOffsetNumber(page);
+
+	if (rel->rd_rel->relkind != RELKIND_TOASTVALUE || !zrollback_in_statement())
+		return false;
+	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
+	{
+		ItemId		lp = PageGetItemId(page, off);
+
+		if (ItemIdIsDead(lp) && ItemIdHasStorage(lp))
+			return true;
+	}
+	return false;
+}
+
 bool
 zprune_by_plan(const ZWriter *writer, Buffer buf, ZPrunePlan *plan, bool suffices)
 {
+	if (has_undone_chunk(writer->rel, BufferGetPage(buf)))
+		return false;
 	if (!suffices || !zimage_save_rows(writer, buf, plan))	/* SAVED-3 */
 		leave_rows(plan);
 	return prune_page_by(writer->rel, buf, plan);

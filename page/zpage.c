@@ -373,7 +373,7 @@ zpage_grow_slots(Page page, int n)
 	{
 		ItemId		lp = PageGetItemId(page, off);
 
-		if (ItemIdIsNormal(lp))
+		if (ItemIdIsNormal(lp) || (ItemIdIsDead(lp) && ItemIdHasStorage(lp)))
 			lp->lp_off -= shift;
 	}
 	zpage_set_upper(page, ph->pd_upper - shift);
@@ -417,8 +417,9 @@ was_inserted(Page page, int slotno, const ZuRecord *rec, OffsetNumber off)
 
 /*
  * Makes the rows of an insertion LP_DEAD, since indexes may have entries for
- * them. Returns false, with the page unchanged, if one of them is missing; of
- * an open record only the first row must be there.
+ * them; chunks in their rooms can still be read. Returns false, with the page
+ * unchanged, if one of them is missing; of an open record only the first row
+ * must be there.
  */
 static bool
 undo_insert(Page page, int slotno, const ZuRecord *rec)
@@ -437,7 +438,7 @@ undo_insert(Page page, int slotno, const ZuRecord *rec)
 	for (int off = rec->offset; off <= Min(last, max); off++)
 	{
 		if (was_inserted(page, slotno, rec, off))
-			ItemIdSetDead(PageGetItemId(page, off));
+			ItemIdMarkDead(PageGetItemId(page, off));
 	}
 	return true;
 }

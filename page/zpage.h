@@ -21,8 +21,9 @@
  *				slack)
  *	LP_REDIRECT stub of a deleted or moved row whose bytes are gone: lp_off =
  *				slot number, lp_len = state (ZSTATE_DELETED or ZSTATE_MOVED)
- *	LP_DEAD		visible to no snapshot; index entries may point here; lp_off =
- *				lp_len = 0
+ *	LP_DEAD		visible to no snapshot; index entries may point here; lp_off,
+ *				lp_len = the room that an undone insertion has left, until the
+ *				page is compacted, else 0
  *
  * Invariants (zpage_check tests PAGE-1 to PAGE-3 and PAGE-7, zundo.check these
  * and PAGE-6):
@@ -32,8 +33,8 @@
  *		The seal is ZPAGE_VERSION + pd_upper, and pd_prune_xid is 0. Functions
  *		of heap that are applied to a zheap page break one of the latter
  *		(zpage_fault).
- *	PAGE-2	Every LP_NORMAL item lies inside [pd_upper, pd_special), and no two
- *		of them overlap.
+ *	PAGE-2	Every room lies inside [pd_upper, pd_special), and no two of them
+ *		overlap.
  *	PAGE-3	In a row's header the slot is at most nslots_total, and the lock
  *		tag at most nslots, the number of inline slots; the row's length (room
  *		- slack) is at least that of header and bitmap. A stub's slot is
@@ -267,11 +268,11 @@ zpage_hole(Page page)
 	return ((PageHeader) page)->pd_upper - ((PageHeader) page)->pd_lower;
 }
 
-/* zpage_row: returns the bytes of the row at an LP_NORMAL line pointer. */
+/* zpage_row: returns the bytes in the room of a line pointer. */
 static inline char *
 zpage_row(Page page, ItemId lp)
 {
-	Assert(ItemIdIsNormal(lp));
+	Assert(ItemIdIsNormal(lp) || ItemIdIsDead(lp));
 	return (char *) page + ItemIdGetOffset(lp);
 }
 
@@ -443,7 +444,7 @@ extern void zpage_grow_slots(Page page, int n);
  * Slots are not changed; a row keeps its lock hint and ZH_STALE_KEYS and,
  * unless rec is a LOCK, its lock tag. By the type of rec:
  *
- * - INSERT: the line pointers of the rows become LP_DEAD.
+ * - INSERT: the line pointers of the rows become LP_DEAD, and keep their rooms.
  *
  * - UPDATE: the row gets its old bytes and header.
  *

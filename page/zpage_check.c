@@ -125,7 +125,7 @@ check_lines(CheckState *st)
 		int			start = ItemIdGetOffset(lp);
 		int			end = start + ItemIdGetLength(lp);
 
-		if (ItemIdIsNormal(lp))
+		if (ItemIdIsNormal(lp) || (ItemIdIsDead(lp) && end > start))
 		{
 			if (start < ph->pd_upper || end > ph->pd_special)
 			{
@@ -136,7 +136,8 @@ check_lines(CheckState *st)
 			extents[nextents].off = off;
 			extents[nextents].start = start;
 			extents[nextents++].end = end;
-			check_row(st, off);
+			if (ItemIdIsNormal(lp))
+				check_row(st, off);
 		}
 		else if (ItemIdIsRedirected(lp))
 			check_stub(st, off);

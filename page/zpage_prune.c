@@ -15,9 +15,9 @@
  *	LP_NORMAL --UNSTALE--> LP_NORMAL without ZH_STALE_KEYS
  *
  * Invariants:
- *	PRUNE-1	Compaction changes no byte of a room and no state of a line
- *		pointer. The result depends on page and items only, so that redo
- *		repeats it.
+ *	PRUNE-1	Compaction changes no byte of a row and no state of a line pointer,
+ *		but LP_DEAD ones lose their rooms. The result depends on page and items
+ *		only, so that redo repeats it.
  */
 #include "postgres.h"
 
@@ -79,6 +79,8 @@ compact(Page page)
 	{
 		ItemId		lp = PageGetItemId(page, off);
 
+		if (ItemIdIsDead(lp))
+			ItemIdSetDead(lp);
 		if (!ItemIdIsNormal(lp))
 			continue;
 		upper -= ItemIdGetLength(lp);

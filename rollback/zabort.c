@@ -77,6 +77,8 @@ typedef struct NotedPages
 								 * = none */
 	int			overflow_max;
 	bool		own_pending;
+	TimestampTz statement;		/* start of the client's statement that last
+								 * rolled back a subtransaction with an xid */
 	bool		undoing;		/* the callback is running, and a nested call
 								 * does nothing */
 } NotedPages;
@@ -463,6 +465,13 @@ zrollback_at_xact_end(bool aborted)
 	return left;
 }
 
+/* zrollback_in_statement: See zrollback.h. */
+bool
+zrollback_in_statement(void)
+{
+	return my.statement == GetCurrentStatementStartTimestamp();
+}
+
 /*
  * zrollback_at_subxact_abort: See zrollback.h. Undoes what the aborted
  * subtransaction at this nest level has noted. Raises no error.
@@ -470,6 +479,8 @@ zrollback_at_xact_end(bool aborted)
 void
 zrollback_at_subxact_abort(int level)
 {
+	if (TransactionIdIsValid(GetCurrentTransactionIdIfAny()))
+		my.statement = GetCurrentStatementStartTimestamp();
 	if (my.undoing || !undo_level(level))
 		my.own_pending = true;
 	if (my.overflow_max >= level)

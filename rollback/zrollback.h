@@ -47,6 +47,12 @@ extern void zrollback_note_page(Relation rel, BlockNumber block);
 extern bool zrollback_own_aborts_pending(void);
 
 /*
+ * zrollback_in_statement: returns whether the client's present statement has
+ * rolled back a subtransaction with a transaction id.
+ */
+extern bool zrollback_in_statement(void);
+
+/*
  * zrollback_temp: undoes what ended transactions of this backend have left on
  * pages of its temporary tables, if anything. Called in a transaction, with no
  * buffer lock held. Raises I/O errors, and ERRCODE_DATA_CORRUPTED if the undo

@@ -4,13 +4,17 @@
  * The callback gets no snapshot, and needs none: a chunk has one version
  * (TOAST-1), and a process that has a pointer to it has seen, or has written,
  * the row that the pointer is from.
- *	TOAST-4	The bytes on the page are taken, live or deleted, without a look at
- *		the slot; if they had to make room, those that were saved (SAVED-1).
- *		These cannot have been discarded, nor can the index entry have been
- *		removed: the deleter of the chunk is that of the row version (TOAST-3),
- *		and the reader's snapshot, which does not see it, or its hold
- *		(zhistory_hold) keeps `oldest` back, to which the TOAST table and its
- *		index are kept. Each chunk is compared with value id, number and size.
+ *	TOAST-4	The bytes on the page are taken, live, deleted or undone, without a
+ *		look at the slot; if they had to make room, those that were saved
+ *		(SAVED-1). These cannot have been discarded, nor can the index entry
+ *		have been removed: the deleter of the chunk is that of the row version
+ *		(TOAST-3), and the reader's snapshot, which does not see it, or its
+ *		hold (zhistory_hold) keeps `oldest` back, to which the TOAST table and
+ *		its index are kept. An undone chunk, to which a variable may point
+ *		that was set in the subtransaction, keeps its room until this is
+ *		needed; the session that has rolled it back does not take it before
+ *		the client's statement ends (zprune_by_plan). Each chunk is compared
+ *		with value id, number and size.
  */
 #include "postgres.h"
 
@@ -117,7 +121,7 @@ take_chunks(Slice *slice, const ItemPointerData *tid, int n)
 			if (!zpage_item_ok(page, off))
 				zvis_corrupt_page(slice->rel, block, page, off);
 			lp = PageGetItemId(page, off);
-			if (ItemIdIsNormal(lp))
+			if (ItemIdIsNormal(lp) || (ItemIdIsDead(lp) && zpage_row_inside(page, lp)))
 				take_chunk(slice, zpage_row(page, lp), zpage_row_length(page, lp));
 			else if (ItemIdIsRedirected(lp))
 			{

@@ -94,4 +94,36 @@ CREATE UNLOGGED TABLE u AS SELECT * FROM p;
 SELECT count(*), count(*) FILTER (WHERE d = bytes('D' || id, 4000)) FROM p;
 SELECT count(*), count(*) FILTER (WHERE d = bytes('D' || id, 4000)) FROM u;
 DROP TABLE s, p, u;
-DROP FUNCTION chunks, bytes, again;
+-- a value that a variable has from a block that was rolled back, whose page then gets other values
+CREATE TABLE v (id int PRIMARY KEY, d text);
+ALTER TABLE v ALTER d SET STORAGE external;
+CREATE FUNCTION after_rollback(len int) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	inserted text;
+	updated text;
+	result text;
+BEGIN
+	INSERT INTO v VALUES (1, bytes('a', len));
+	BEGIN
+		INSERT INTO v VALUES (2, bytes('b', len));
+		SELECT d INTO inserted FROM v WHERE id = 2;
+		UPDATE v SET d = bytes('c', len) WHERE id = 1 RETURNING d INTO updated;
+		DELETE FROM v;
+		RAISE division_by_zero;
+	EXCEPTION WHEN division_by_zero THEN
+		result := left(inserted, 4);
+	END;
+	FOR i IN 3..20 LOOP
+		INSERT INTO v VALUES (i, bytes('d' || i, len));
+		DELETE FROM v WHERE id = i - 2;
+	END LOOP;
+	RETURN concat_ws(' ', result = left(bytes('b', len), 4), inserted = bytes('b', len), updated = bytes('c', len));
+END $$;
+SELECT after_rollback(2200);
+TRUNCATE v;
+SELECT after_rollback(5000);
+TRUNCATE v;
+SELECT after_rollback(200000);
+SELECT count(*), count(*) FILTER (WHERE d = bytes('d' || id, 200000)) FROM v;
+DROP TABLE v;
+DROP FUNCTION chunks, bytes, again, after_rollback;

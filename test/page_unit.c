@@ -116,7 +116,7 @@ compare_page(Model *m)
 		CHECK((int) lp->lp_flags == row->kind);
 		if (row->kind == LP_REDIRECT)
 			CHECK((int) lp->lp_off == row->slot && (int) lp->lp_len == row->state);
-		if (row->kind != LP_NORMAL)
+		if (row->kind != LP_NORMAL && !(row->kind == LP_DEAD && ItemIdHasStorage(lp)))
 			continue;
 		bytes = zpage_row(page, lp);
 		CHECK(zpage_row_length(page, lp) == row->len);
