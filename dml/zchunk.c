@@ -268,7 +268,7 @@ delete_chunk(Relation rel, ItemPointer tid, Oid valueid, CommandId cid)
 	}
 	(void) zrowwrite_delete(&u, false, InvalidTransactionId);
 	zrollback_note_page(rel, zrowchange_block(&u));
-	zreclaim_note(rel, u.buf, zrowchange_room(&u));
+	zreclaim_note(rel, u.buf, zrowchange_offset(&u), zrowchange_room(&u));
 	LockBuffer(u.buf, BUFFER_LOCK_UNLOCK);
 	zrowchange_end(&u);
 	pgstat_count_heap_delete(rel);

@@ -57,7 +57,7 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
 		zimage_maybe_save(&u.writer, u.buf, &u.pick);
 		ptr = zrowwrite_delete(&u, zc_changing_part, InvalidTransactionId);
 		zrollback_note_page(rel, zrowchange_block(&u));
-		zreclaim_note(rel, u.buf, zrowchange_room(&u));
+		zreclaim_note(rel, u.buf, zrowchange_offset(&u), zrowchange_room(&u));
 		if (event)
 			zrowchange_note(&u, ptr, false, true);
 		LockBuffer(u.buf, BUFFER_LOCK_UNLOCK);

@@ -87,15 +87,15 @@ zwriter_reserve_overflow(ZWriter *writer)
 }
 
 /*
- * zreclaim_note: notes that a deletion or move on the locked page in buf gives
- * gain bytes back at commit, net of what the change took there. Raises no
- * errors.
+ * zreclaim_note: notes that a deletion or move of the row at off, on the locked
+ * page in buf, gives gain bytes back at commit, net of what the change took
+ * there. Raises no errors.
  *
  * zreclaim_cover: gives the free space map a page for this block, by which the
  * table has just been extended, if the map has none (SPACE-2). Raises an error
  * if the disk is full.
  */
-extern void zreclaim_note(Relation rel, Buffer buf, int gain);
+extern void zreclaim_note(Relation rel, Buffer buf, OffsetNumber off, int gain);
 extern void zreclaim_cover(Relation rel, BlockNumber block);
 
 /*
@@ -383,13 +383,14 @@ extern void zrange_note(const ZWriter *writer, const ZChange *change, const ZNew
  * zrange_open_delete: makes the change, a DELETE whose record is filled but for
  * its range, a covered one if the record at the head of the picked slot's chain
  * covers the row (RANGE-2); otherwise makes the record an open one if it may
- * cover further rows of this command. The page, in buf, is locked.
+ * cover further rows of this command. The page, in buf, is locked; old is the
+ * row's header.
  *
  * zrange_note_delete: remembers the record for further rows. Called after
  * zchange_do.
  */
 extern void zrange_open_delete(const ZWriter *writer, ZChange *change, Buffer buf,
-							   const ZSlotPick *pick);
+							   const ZSlotPick *pick, ZHeader old);
 extern void zrange_note_delete(const ZWriter *writer, const ZChange *change);
 
 /* ---- overflow pages (dml/zoverflow_attach.c) ---- */

@@ -412,37 +412,33 @@ zrange_note(const ZWriter *writer, const ZChange *change, const ZNewPlace *place
 /* ---- deletions ---- */
 
 /*
- * Returns whether the record, if open, could cover the live row with this
- * header, too: its payload would be the same.
+ * Returns the last offset of the range that a record of the row with the header
+ * old at off has, if open (RANGE-3). Looks at all rows behind it.
  */
-static inline bool
-is_alike(const ZuRecord *rec, ZHeader header)
-{
-	char		old[ZHEADER_COMPACT_MAX];
-
-	return zheader_compact_put(old, header, header) - old == rec->payload_len &&
-		memcmp(old, rec->payload, rec->payload_len) == 0;
-}
-
-/* Returns the last offset of the range of the record, if open (RANGE-3). */
 static OffsetNumber
-last_to_delete(Page page, const ZuRecord *rec, int slotno)
+last_to_delete(Page page, OffsetNumber off, ZHeader old, int slotno)
 {
 	OffsetNumber max = PageGetMaxOffsetNumber(page);
 
-	for (OffsetNumber off = rec->offset; off < max; off++)
+	for (; off < max; off++)
 	{
 		ItemId		next = PageGetItemId(page, off + 1);
-		ZHeader		header;
 
+		if (ItemIdIsNormal(next))
+		{
+			ZHeader		header;
+
+			if (!zpage_row_inside(page, next))
+				return off;
+			header = zheader_get(zpage_row(page, next));
+			if (ZH_LIVE(header))
+			{
+				if (!zheader_same_compact(header, old))
+					return off;
+				continue;
+			}
+		}
 		if (zpage_deleted_under(page, off + 1, slotno))
-			return off;
-		if (!ItemIdIsNormal(next))
-			continue;
-		if (!zpage_row_inside(page, next))
-			return off;
-		header = zheader_get(zpage_row(page, next));
-		if (ZH_LIVE(header) && !is_alike(rec, header))
 			return off;
 	}
 	return max;
@@ -451,11 +447,14 @@ last_to_delete(Page page, const ZuRecord *rec, int slotno)
 /*
  * zrange_open_delete: See zdml_internal.h. As for insertions, the command's
  * first row gets a record of its own, and slots of an overflow page have none
- * that are open. A short payload is the old header but for its shape, so rows
- * with the same one may share a record. (A row without columns has a long one.)
+ * that are open. Nor has the first row of another page, unless it is also the
+ * first one there: a command that deletes rows by keys may delete no other of
+ * the page. A short payload is the old header but for its shape, so rows with
+ * the same one may share a record. (A row without columns has a long one.)
  */
 void
-zrange_open_delete(const ZWriter *writer, ZChange *change, Buffer buf, const ZSlotPick *pick)
+zrange_open_delete(const ZWriter *writer, ZChange *change, Buffer buf, const ZSlotPick *pick,
+				   ZHeader old)
 {
 	const Range *range = find_deletions(writer->rel);
 	ZuRecord   *rec = &change->rec[0];
@@ -473,7 +472,9 @@ zrange_open_delete(const ZWriter *writer, ZChange *change, Buffer buf, const ZSl
 		change->covered = true;
 		return;
 	}
-	rec->nrows = last_to_delete(page, rec, pick->slotno) - rec->offset + 1;
+	if (rec->block != range->block && rec->offset != FirstOffsetNumber)
+		return;
+	rec->nrows = last_to_delete(page, rec->offset, old, pick->slotno) - rec->offset + 1;
 	rec->open = rec->nrows > 1;
 }
 

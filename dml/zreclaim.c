@@ -79,9 +79,7 @@ static RoomyPages my;
 
 /*
  * zreclaim_space: See zdml_internal.h. Counts the bytes of live rows as used;
- * all other bytes will be free. A transaction that deletes single rows pays
- * for this once per row, so nothing but the row's own bytes is looked at in
- * the loop.
+ * all other bytes will be free.
  */
 int
 zreclaim_space(Page page)
@@ -152,12 +150,23 @@ remember(const RoomyPage *page)
 }
 
 /*
+ * Returns whether the row at off is one of those that make a transaction look
+ * at the page. If all its rows have this size, they are as many as there are
+ * STEPs on it, so on average one look comes with each STEP of space.
+ */
+static inline bool
+is_milestone(OffsetNumber off, int size)
+{
+	return size > 0 && off * size / STEP != (off - 1) * size / STEP;
+}
+
+/*
  * zreclaim_note: See zdml_internal.h. Computes the free space only if the page
- * is another than last time, since that reads all line pointers; otherwise
- * adds the gain to what is known.
+ * is another than last time, since that reads all line pointers, and not for
+ * each row then (is_milestone); otherwise adds the gain to what is known.
  */
 void
-zreclaim_note(Relation rel, Buffer buf, int gain)
+zreclaim_note(Relation rel, Buffer buf, OffsetNumber off, int gain)
 {
 	BlockNumber block = BufferGetBlockNumber(buf);
 
@@ -165,6 +174,8 @@ zreclaim_note(Relation rel, Buffer buf, int gain)
 	if (my.last.relnumber == rel->rd_locator.relNumber && my.last.block == block &&
 		my.last.relid == RelationGetRelid(rel))
 		my.last.space += gain;
+	else if (!is_milestone(off, gain))
+		return;
 	else
 	{
 		my.last.relid = RelationGetRelid(rel);

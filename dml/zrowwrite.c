@@ -311,7 +311,7 @@ zrowwrite_delete(RowChange *u, bool elsewhere, TransactionId as_of)
 	}
 	header_payload(u, payload, rec);
 	change.compact = change.logged && !TransactionIdIsValid(as_of);
-	zrange_open_delete(&u->writer, &change, u->buf, &u->pick);
+	zrange_open_delete(&u->writer, &change, u->buf, &u->pick, zheader_get(u->oldrow));
 	add_logical(u, &change);
 	zslot_use(&u->writer, &change, 0, u->buf, &u->pick);
 	if (change.covered)

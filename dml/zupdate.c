@@ -291,7 +291,8 @@ update_row(RowChange *u, TupleTableSlot *slot, ZcUpdateIndexes *update_indexes)
 	find_new_place(u, &plan, &place);
 	ItemPointerSet(&newtid, BufferGetBlockNumber(place.buf), place.off);
 	ptr = zrowwrite_move(u, &place);
-	zreclaim_note(rel, u->buf, zrowchange_room(u) - (place.buf == u->buf ? (int) new->len : 0));
+	zreclaim_note(rel, u->buf, zrowchange_offset(u),
+				  zrowchange_room(u) - (place.buf == u->buf ? (int) new->len : 0));
 	*update_indexes = ZC_UPDATE_ALL;
 	new->event |= new->columns->rechecked;
 	ZUNDO_FAULT("row-counted");

@@ -215,6 +215,16 @@ sound($node, 'deletions', qw(d zundo.undo_log));
 same('prepared deletion');
 $state = $state_of_t;
 
+# One row of each page, but for two of the first: the second of these opens a record.
+sql(q{CREATE TABLE far (id int PRIMARY KEY, pad text) USING zheap;
+	INSERT INTO far SELECT g, repeat('f', 40) FROM generate_series(1, 2000) g;});
+$start = sql('SELECT pg_current_wal_insert_lsn();');
+sql('DELETE FROM far WHERE id IN (100, 101, 500, 900, 1500);');
+is(sql(qq{SELECT count(*), count(*) FILTER (WHERE description LIKE '%open, rows%')
+	FROM pg_get_wal_records_info('$start', pg_current_wal_flush_lsn()) WHERE resource_manager = 'zundo' AND record_type = 'DELETE';}),
+	'5|1', 'deleted by keys: one open record');
+sound($node, 'deleted by keys', 'far');
+
 # 6. A record whose range includes rows that were there before it.
 sql(q{CREATE TABLE lie (id int) USING zheap; BEGIN; INSERT INTO lie VALUES (1), (2), (3), (4);
 	UPDATE lie SET id = -id WHERE id = 3; INSERT INTO lie VALUES (11), (12), (13); PREPARE TRANSACTION 'lie';});

@@ -147,6 +147,19 @@ zheader_same_shape(ZHeader a, ZHeader b)
 	return ((a ^ b) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL)) == 0;
 }
 
+/*
+ * zheader_same_compact: returns true if two headers have the same compact form,
+ * a short one, each with itself as its base.
+ */
+static inline bool
+zheader_same_compact(ZHeader a, ZHeader b)
+{
+	const ZHeader shape = ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL;
+
+	return (a & shape) != 0 && (b & shape) != 0 &&
+		((a ^ b) & ~(shape | ZH_LOCK_MASK | ZH_TAG_MASK | ZH_SLACK)) == 0;
+}
+
 /* ---- forming and deforming ---- */
 
 /*
