@@ -611,25 +611,27 @@ lock_attempt(ZWriter *writer, LockSearch *search, bool *done)
 	Buffer		buf = zread_page(rel, ItemPointerGetBlockNumber(&tid));
 	ZRowWish	wish = {rel, buf, &tid, writer->cid, search->snapshot, search->mode};
 	ZRowState	state;
-	TM_Result	result;
-	const ZIndexColumns *columns = search->by_key ? zindex_columns(rel) : NULL;
 
 	*done = true;
-	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
-	result = zrow_examine(&wish, &state, search->tmfd);
-	if (result == TM_Ok && was_replaced(search, rel, buf, columns))
-		result = report_replaced(search);
-	if (result != TM_Ok)
-		return not_locked(search, &wish, result, &state, done);
-	if (unlikely(zctid_asking()))
-		zrow_ask(&wish, &state);	/* before our lock answers for the row */
-	if (zwriter_started(writer))
-		return lock_found(writer, search, &wish, &state, done);
-	/* only now is there something to write (DML-1) */
-	UnlockReleaseBuffer(buf);
-	zwriter_start(writer);
-	*done = false;
-	return result;
+	for (;;)
+	{
+		const ZIndexColumns *columns = search->by_key ? zindex_columns(rel) : NULL;
+		TM_Result	result;
+
+		LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+		result = zrow_examine(&wish, &state, search->tmfd);
+		if (result == TM_Ok && was_replaced(search, rel, buf, columns))
+			result = report_replaced(search);
+		if (result != TM_Ok)
+			return not_locked(search, &wish, result, &state, done);
+		if (unlikely(zctid_asking()))
+			zrow_ask(&wish, &state);	/* before our lock answers for the row */
+		if (zwriter_started(writer))
+			return lock_found(writer, search, &wish, &state, done);
+		/* only now is there something to write (DML-1) */
+		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+		zwriter_start(writer);
+	}
 }
 
 /*
