@@ -40,11 +40,11 @@
  *		(a) Updates in place, deletions and the undoing of either, by any
  *			transaction, leave it.
  *		(b) It is removed together with the hint when an update finds that no
- *			transaction holds a lock on the row, and it disappears with the
- *			row's bytes. If a line pointer loses its row, the lock by tag ends
- *			there, maybe while the locker is in progress, and the next row at
- *			this offset has no tag, which a backend checks that remembers a
- *			lock by tag (LOCK-11).
+ *			transaction holds a lock on the row, or only its own (loses_locks
+ *			in zrowwrite.c), and it disappears with the row's bytes. If a line
+ *			pointer loses its row, the lock by tag ends there, maybe while the
+ *			locker is in progress, and the next row at this offset has no tag,
+ *			which a backend checks that remembers a lock by tag (LOCK-11).
  *		(c) A row that moves has no tag at its new place; the mover writes the
  *			locks of other transactions into a LOCKS record (LOCK-1).
  */

@@ -27,6 +27,19 @@ excludes_key_share(const RowChange *u)
 }
 
 /*
+ * Returns whether the row loses its lock hint by the update: no lock on it
+ * counts any more. That is also so for our own if the update is rolled back
+ * only together with it: the update excludes what the lock does
+ * (excludes_key_share).
+ */
+static inline bool
+loses_locks(const RowChange *u)
+{
+	return u->state.clear_locks ||
+		(u->state.own_lock && !u->state.others_locks && u->writer.xid == u->writer.topxid);
+}
+
+/*
  * Makes the old row's header the payload of rec, in 'payload'. Its bytes, which
  * show its shape, stay where they are until they have to make room, and are
  * saved then (SAVED-1).
@@ -118,7 +131,7 @@ zrowwrite_update(RowChange *u)
 	zwriter_change(&u->writer, &change, ZWAL_UPDATE, 1);
 	change.shape = zheader_updated(current, zheader_get(new->row), u->pick.slotno, key_change);
 	change.new_shape = !zheader_same_shape(old, change.shape);
-	change.clear_locks = u->state.clear_locks;
+	change.clear_locks = loses_locks(u);
 	if (change.clear_locks)
 		change.shape = ZH_WITHOUT_LOCKS(change.shape);
 	Assert(new->new_content || !new->new_keys); /* ZBTREE-7 */

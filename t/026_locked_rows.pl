@@ -70,6 +70,27 @@ for my $mode (sort keys %kept)
 	sound($node, "FOR $mode", qw(t zundo.undo_log));
 }
 
+# An update takes over the locks of its transaction, unless it can be rolled back without
+# them.
+for my $mode ('KEY SHARE', 'SHARE', 'NO KEY UPDATE', 'UPDATE')
+{
+	my $s = session($node);
+	my $shared = $mode =~ /SHARE/;
+	ask($s, 'BEGIN', "SELECT id FROM t WHERE id <= 3 FOR $mode", 'UPDATE t SET n = n WHERE id = 1', 'SAVEPOINT s',
+		'UPDATE t SET n = n WHERE id = 2');
+	is(sql(q{SELECT string_agg(coalesce(lock, 'none'), ',' ORDER BY lp) FROM zundo.page_items('t', 0) WHERE lp <= 3;}),
+		'none,update,update', "updated after FOR $mode: the lock hints");
+	is(free_for('KEY SHARE'), $mode eq 'UPDATE' ? '4-30' : '1-30', "... others' KEY SHARE locks");
+	is(free_for('SHARE'), $shared ? '3-30' : '4-30', "... others' SHARE locks");
+	ask($s, 'ROLLBACK TO s');
+	is(free_for('SHARE'), $shared ? '2-30' : '4-30', "... and after ROLLBACK TO");
+	is(free_for('UPDATE'), '4-30', '... the locks are still held');
+	ask($s, 'ROLLBACK');
+	is(free_for('UPDATE'), '1-30', '... and end with the transaction');
+	$s->quit;
+	sound($node, "updated after FOR $mode", 't');
+}
+
 sub same
 {
 	my ($what) = @_;
