@@ -27,13 +27,14 @@ import ops  # noqa: E402
 import own_table  # noqa: E402
 import scaling  # noqa: E402
 import touched  # noqa: E402
+import tpcc  # noqa: E402
 from callgrind import CallgrindServer  # noqa: E402
 import page  # noqa: E402
 import report  # noqa: E402
 import workloads  # noqa: E402
 
 
-workloads.WORKLOADS = {**growth.WORKLOADS, **workloads.WORKLOADS, **indexed.WORKLOADS}
+workloads.WORKLOADS = {**growth.WORKLOADS, **workloads.WORKLOADS, **tpcc.WORKLOADS, **indexed.WORKLOADS}
 
 
 class Parser(argparse.ArgumentParser):

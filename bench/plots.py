@@ -172,6 +172,7 @@ BARS = {
     "W3": ("tps", "wal_per_transaction", "wal_without_images", "cpu_us"),
     "FK": ("tps", "wal_per_transaction", "cpu_us"),
     "W6": ("tps", "old_read", "wal_per_transaction", "table_growth_bytes"),
+    "T": ("tps", "tps_beside", "cpu_us", "cpu_us_beside", "wal_without_images", "growth_beside"),
     "W8": ("copy", "loaded_table", "scan", "select_tps", "big_update", "delete", "refill", "refill_growth"),
 }
 
