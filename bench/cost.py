@@ -53,12 +53,16 @@ def measure(runner, meter, engine, operation):
 
 
 def figures_of(runner, meters, sides, operation):
-    """Runs one operation on both sides; returns the figures of FIGURES and heap's instructions, per row."""
-    rows = operation.rows(runner.rows)
+    """Runs one operation on both sides; returns the figures of FIGURES, and heap's instructions, per row.
+
+    loaded is the ratio to heap right after loading, None if that is how the operation begins.
+    """
+    rows, loaded = operation.rows(runner.rows), operation.loaded()
     (heap, _, _), (zheap, wal, undo) = (measure(runner, *pair, operation) for pair in zip(meters, sides))
+    unvacuumed = measure(runner, meters[0], sides[0], loaded)[0] if loaded else None
     runner.bench.server.forget_profiles()
     return {"heap": heap / rows, "instructions": zheap / rows, "ratio": zheap / heap, "WAL": wal / rows,
-            "undo": undo / rows}
+            "undo": undo / rows, "loaded": zheap / unvacuumed if loaded else None}
 
 
 def measure_all(server, chosen, rows, report):
@@ -72,6 +76,8 @@ def measure_all(server, chosen, rows, report):
         runner.make_sources(side, chosen[0])
         for operation in chosen:
             runner.make_table(side, operation)
+    for loaded in filter(None, (operation.loaded() for operation in chosen)):
+        runner.make_table(sides[0], loaded)
     server.run_sql("postgres", "CHECKPOINT;\n")
     runner.close()
     server.count_instructions()
@@ -128,6 +134,8 @@ def shown(name, value):
 def judge(operation, figures, bound, path):
     """Returns ("ok" or "FAILED", a line for the user)."""
     all_figures = ", ".join(shown(name, figures[name]) for name in FIGURES) + f" (heap: {figures['heap']:.0f})"
+    if figures["loaded"]:
+        all_figures += f", {figures['loaded']:.2f} of heap's right after loading"
     if bound is None:
         return "FAILED", f"{operation.name}: {all_figures}; {path} has no bounds for it: record them with --record"
     above = [f"{shown(name, figures[name])} per row, the bound is {bound[name]:g}" for name in FIGURES

@@ -36,6 +36,14 @@ class Operation:
         self.temporary = any("CREATE TEMP" in text for text in self.setup)
         self.parallel = any(text.startswith("SET max_parallel") and not text.endswith("= 0") for text in self.before)
 
+    def loaded(self):
+        """Returns the same operation on a table as it is right after loading; None if it begins with such a one."""
+        setup = [text for text in self.setup if "VACUUM" not in text]
+        if setup == self.setup or self.temporary:
+            return None
+        return Operation(self.name + "_loaded", self.group, self.what, self.run, setup, self.before, self.snapshot, self.changes,
+                         self.warm, self.after, self.divisor)
+
     def rows(self, rows):
         """Returns the number of rows, or transactions, by which figures are divided."""
         return max(rows // self.divisor, 1)
@@ -104,6 +112,8 @@ INSERT = "INSERT INTO {t} SELECT * FROM src"
 LOCK_ALL = "SELECT count(*) FROM (SELECT 1 FROM {t} FOR UPDATE) x"
 INSERT_ONE = "INSERT INTO {t} VALUES (i, i, i, 'abcdefghijklmnopqrstuvwxyz');"
 SOME_KEY = "1 + (i::bigint * 7919) % {n}"
+TEN_KEYS = ", ".join(f"i + {k} * {{n10}}" for k in range(10))
+LOCK_ONE = f"PERFORM v FROM {{t}} WHERE id = {SOME_KEY} FOR UPDATE;"
 SUM = "SELECT sum(v) FROM {t}"
 SERIAL = ["SET max_parallel_workers_per_gather = 0", "SET jit = off"]
 BY_INDEX = SERIAL + ["SET enable_seqscan = off", "SET enable_bitmapscan = off", "SET enable_sort = off",
@@ -225,6 +235,12 @@ TRANSACTIONS = [
               loop("{n10}", f"{UPDATE} WHERE id = 1 + i % 8; COMMIT;"), table(key=True), divisor=10),
     Operation("txn_delete", "txn", "DELETE of one row by key, COMMIT",
               loop("{n10}", f"DELETE FROM {{t}} WHERE id = {SOME_KEY}; COMMIT;"), table(key=True), divisor=10),
+    Operation("txn_delete_ten", "txn", "DELETE of ten rows by a list of keys, COMMIT",
+              loop("{n10}", f"DELETE FROM {{t}} WHERE id IN ({TEN_KEYS}); COMMIT;"), table(key=True), divisor=10),
+    Operation("txn_lock", "txn", "SELECT FOR UPDATE of one row by key, COMMIT",
+              loop("{n10}", LOCK_ONE + " COMMIT;"), table(key=True), divisor=10),
+    Operation("txn_lock_update", "txn", "the same, and UPDATE of that row before COMMIT",
+              loop("{n10}", f"{LOCK_ONE} {UPDATE} WHERE id = {SOME_KEY}; COMMIT;"), table(key=True), divisor=10),
     Operation("txn_select", "txn", "SELECT of one row by key, COMMIT",
               loop("{n10}", f"SELECT v INTO x FROM {{t}} WHERE id = {SOME_KEY}; COMMIT;", "DECLARE x int; "),
               table(key=True), shared="pk", divisor=10),

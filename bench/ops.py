@@ -270,11 +270,14 @@ def verdict(measured, ratios, others):
 def one_operation(runner, meters, operation, sides, rounds):
     """Runs all rounds of one operation on both sides, and returns its figures. The side that begins alternates."""
     server = runner.bench.server
-    runs = {side.name: [] for side in sides}
+    runs, loaded = {side.name: [] for side in sides}, operation.loaded()
+    from_load = []
     busy, served, start = machine_busy_seconds(), server.cpu_seconds(), time.monotonic()
     for number in range(rounds):
         for side in sides if number % 2 == 0 else list(reversed(sides)):
             runs[side.name].append(measure(runner, meters[side.name], side, operation))
+        if loaded:
+            from_load.append(measure(runner, meters[sides[0].name], sides[0], loaded))
     heap, zheap = (runs[side.name] for side in sides)
     undo = measure_undo(runner, sides[1], operation)
     others = None
@@ -282,6 +285,7 @@ def one_operation(runner, meters, operation, sides, rounds):
         capacity = (time.monotonic() - start) * runner.bench.cores
         others = min(1.0, max(0.0, (machine_busy_seconds() - busy - server.cpu_seconds() + served) / capacity))
     pairs = [ratio(a["cpu"], b["cpu"]) for a, b in zip(heap, zheap)]
+    loaded_pairs = [ratio(a["cpu"], b["cpu"]) for a, b in zip(from_load, zheap)]
     rows = operation.rows(runner.rows)
     medians = [{key: middle(figures, key) for key in ("cpu", "wall", "wal", "images", "size")}
                for figures in (heap, zheap)]
@@ -289,6 +293,7 @@ def one_operation(runner, meters, operation, sides, rounds):
     return {
         "name": operation.name, "group": operation.group, "what": operation.what, "rows": rows,
         "heap": medians[0], "zheap": medians[1], "cpu_ratio": statistics.median(pairs), "cpu_spread": spread(pairs),
+        "loaded_ratio": statistics.median(loaded_pairs) if loaded_pairs and None not in loaded_pairs else None,
         "wall_ratio": ratio(medians[0]["wall"], medians[1]["wall"]),
         "wal_ratio": wal_ratio(rows, medians[0]["wal"], medians[1]["wal"]),
         "wal_with_images_ratio": wal_ratio(rows, *with_images),
@@ -344,11 +349,12 @@ def table_of(results, names, rows, rounds):
         lines.append((
             result["name"], number(per_row(result, "heap"), 3), number(per_row(result, "zheap"), 3),
             number(result["cpu_ratio"]), number(result["cpu_spread"], 0) + (" %" if result["cpu_spread"] else ""),
+            number(result["loaded_ratio"]),
             number(per_row(result, "zheap", "wal", 1), 0), number(result["wal_ratio"]),
             number(result["wal_with_images_ratio"]), number(result["undo_per_row"], 1), number(result["size_ratio"]),
             MARKS[result["verdict"]], result["what"]))
     notes = [f"{names[1]}/{names[0]}: CPU of the backend, median of {rounds} pairs of rounds; CPU and WAL per row of"
-             f" {rows} (or per transaction)."]
+             f" {rows} (or per transaction). Loaded: the same ratio to {names[0]} right after loading, without VACUUM."]
     by_name = {result["name"]: result for result in results}
     for result in results:
         idle = by_name.get(result["beside"])
@@ -360,7 +366,7 @@ def table_of(results, names, rows, rounds):
     shares = [result["others"] for result in results if result["others"] is not None]
     notes.append(f"Above {LIMIT}: {len(above)} of {len(results)}" + (f"; not judged: {noisy}" if noisy else "") +
                  (f"; other processes used {statistics.mean(shares) * 100:.0f} % of the machine." if shares else "."))
-    headings = ("operation", f"{names[0]} us", f"{names[1]} us", f"{names[1]}/{names[0]}", "spread +-", "WAL B", "ratio",
+    headings = ("operation", f"{names[0]} us", f"{names[1]} us", f"{names[1]}/{names[0]}", "spread +-", "loaded", "WAL B", "ratio",
                 "with images", "undo B", "size", "", "")
-    return Table(f"ops: what single operations cost, {rows} rows", headings, lines, left={0, 10, 11}, mark=10,
+    return Table(f"ops: what single operations cost, {rows} rows", headings, lines, left={0, 11, 12}, mark=11,
                  notes=notes)
