@@ -208,6 +208,20 @@ note_passed(ZIndexFetch *fetch, ItemPointer tid, Snapshot snapshot, int fetched,
 		zpassed_note(&fetch->expect, tid, slot);
 }
 
+/*
+ * Returns whether nbtree may mark an entry, whose leaf page it has locked and
+ * which does not belong to the row's newest version, the one in slot (MARK-1).
+ * The version's author did not come after the last owner of its page slot.
+ */
+static bool
+may_be_marked(Relation rel, TupleTableSlot *slot)
+{
+	ZHeapSlot  *z = (ZHeapSlot *) slot;
+
+	Assert(TTS_IS_ZHEAP(slot));
+	return zmarks_settled(rel, z->author_known ? z->xmin : z->chain_xid);
+}
+
 #ifdef USE_ASSERT_CHECKING
 /*
  * Returns whether the snapshot sees no version of the row at tid. Buffers are
@@ -293,6 +307,8 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 	{
 		zcount(ZCOUNT_STALE, 1);
 		note_passed(fetch, tid, snapshot, fetched, slot, false);
+		if (fetch->expect.inserting && !*call_again && all_dead != NULL)
+			*all_dead = may_be_marked(scan->rel, slot);
 		found = *call_again = *call_again && fetch_beside_change(fetch, tid, snapshot, slot);
 	}
 	fetch->expect.missed = !found && all_dead != NULL && !*all_dead;	/* MARK-1 */

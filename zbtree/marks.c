@@ -9,6 +9,9 @@
  * flag LP_DEAD. nbtree skips such entries if the scan's ignore_killed_tuples is
  * set (begin_reading in recheck.c).
  *
+ * The check of a unique key examines single entries, of which the fetch has
+ * shown the newest version (zmarks_settled); nbtree marks them.
+ *
  * Locks: a leaf page in share mode; under it one table page, then undo pages,
  * as mvcc/ takes them. No WAL: marking is a hint. Crash points:
  * "entries-judged".
@@ -16,13 +19,13 @@
  *	MARK-1	An entry may be marked if it is not needed in the sense of ZBTREE-8
  *		with the bound in place of `oldest`: then no snapshot whose xmin is at
  *		or above the bound sees a version with the entry's key.
- *		(a) The process that marks the entry keeps the leaf page locked, in
- *			share mode, from before it reads the versions until it has set the
- *			mark. A transaction that gives the row this key again changes the
- *			table page first; then it locks the leaf page exclusively, finds
- *			the entry, and removes the mark (has_entry). So either the marking
- *			process has read this transaction's version, or the transaction
- *			finds the mark.
+ *		(a) The process that marks the entry keeps the leaf page locked, at
+ *			least in share mode, from before it reads the versions until it has
+ *			set the mark. A transaction that gives the row this key again
+ *			changes the table page first; then it locks the leaf page
+ *			exclusively, finds the entry, and removes the mark (has_entry). So
+ *			either the marking process has read this transaction's version, or
+ *			the transaction finds the mark.
  *		(b) A transaction that deletes or moves a row removes no mark, and need
  *			not: no row gets the TID before all entries of the TID have been
  *			deleted.
@@ -202,4 +205,16 @@ zmarks_set(IndexScanDesc scan, ZNotedEntries *noted)
 	noted->looked_at += noted->n;
 	noted->fruitless += (m.ndead + m.nmarked == 0);
 	noted->n = 0;
+}
+
+/* zmarks_settled: See marks.h. */
+bool
+zmarks_settled(Relation table, ZXid author)
+{
+	if (RelationUsesLocalBuffers(table))
+		return false;
+	if (author < zbound_agreed())
+		return true;
+	zbound_advance();
+	return false;
 }

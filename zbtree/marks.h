@@ -6,6 +6,7 @@
 #define ZUNDO_ZBTREE_MARKS_H
 
 #include "access/relscan.h"
+#include "common/zundo.h"
 
 /* The number of entries that are examined together. */
 #define ZMARKS_NOTED	32
@@ -31,8 +32,12 @@ typedef struct ZNotedEntries
  * or above the bound needs (MARK-1), and forgets all noted entries. The scan is
  * still at their leaf page. No buffer lock may be held. Calls comparison
  * functions.
+ * zmarks_settled: returns whether an entry that does not belong to the newest
+ * version of its row in the table may be marked, if this transaction, or an
+ * earlier one, has written that version, and none in progress changes the row.
  */
 extern void zmarks_note(IndexScanDesc scan, ZNotedEntries *noted);
 extern void zmarks_set(IndexScanDesc scan, ZNotedEntries *noted);
+extern bool zmarks_settled(Relation table, ZXid author);
 
 #endif

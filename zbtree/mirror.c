@@ -5,7 +5,15 @@
  * An operator class belongs to one access method. So for each class of btree
  * that zbtree supports, this file creates one of the same name in the same
  * schema, without support function 4 (equalimage), which would allow nbtree to
- * store several TIDs in one index tuple (ZBTREE-2).
+ * store several TIDs in one index tuple, a posting list (ZBTREE-2). An index of
+ * 500,000 rows with ten values is 3.2 times as large without them. In the way:
+ * - VACUUM's callback gets the TID of a list's member without the key. Of the
+ *   entries of one TID some may be stale and one is needed; of a single entry
+ *   the key stands behind the TID (vacuum/zstale.c).
+ * - A list has one mark: it could be set only when none of the members is
+ *   needed (MARK-1), and would be removed for all when one row gets the key
+ *   back, as the rows of a status do that goes to and fro.
+ * - A list has one set of bytes, and the rows' may differ (ZBTREE-15).
  *
  * CREATE EXTENSION mirrors only objects that came with the server, not members
  * that users have added to the server's operator families: a member of the
