@@ -114,7 +114,7 @@ define_test_gucs(void)
 							 NULL, NULL, NULL);
 
 	DefineCustomBoolVariable("zundo.swap_btree",
-							 "Makes CREATE INDEX make zbtree indexes of zheap tables instead of "
+							 "Makes indexes of zheap tables zbtree that are said to be "
 							 "btree, for tests.",
 							 NULL,
 							 &zundo_swap_btree,

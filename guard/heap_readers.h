@@ -90,10 +90,9 @@ extern char *zaccess_method_name(Oid reloid);
  * the parameter access_method = zbtree are zbtree; where they cannot be, the
  * parameter is taken out with a NOTICE. So are, if zundo.default_index is
  * zbtree, those that are not said to be btree. USING INDEX: see
- * zconstraint_use_index. With zundo.swap_btree, the copy makes
- * zbtree indexes of zheap tables where it says btree and zbtree can be such an
- * index; and if the command makes partitions of a partitioned table without an
- * access method, sets that to zheap first.
+ * zconstraint_use_index. With zundo.swap_btree, so are those that are said to
+ * be btree; and if the command makes partitions of a partitioned table without
+ * an access method, sets that to zheap first.
  */
 extern void zindex_method_check(Node *command);
 extern PlannedStmt *zindex_method_choose(PlannedStmt *pstmt, const char *query_string);

@@ -18,7 +18,7 @@
  * statement. So what a dump says of an index is done. A constraint gets the
  * parameter, too. In pg_upgrade and in scripts of extensions it has no effect.
  *
- * Builds for tests can make zbtree indexes where a command says btree
+ * Builds for tests can do the same where a command says btree
  * (zundo.swap_btree), so that the server's own suites run with zbtree.
  *
  * Locks: AccessShareLock on a table while an expression is analysed. Crash
@@ -199,7 +199,8 @@ defaults_to_zbtree(Oid reloid)
 	bool		zheap;
 	char	   *am;
 
-	if (zundo_default_index != ZUNDO_ZBTREE || IsBinaryUpgrade || creating_extension)
+	if ((zundo_default_index != ZUNDO_ZBTREE && !zundo_swap_btree) || IsBinaryUpgrade ||
+		creating_extension)
 		return false;
 	ancestors = get_rel_relispartition(reloid) ? get_partition_ancestors(reloid) : NIL;
 	if (ancestors != NIL)
@@ -442,7 +443,7 @@ choose_for_index(Oid reloid, PlannedStmt *pstmt, const char *query_string)
 		return;
 	if (find_parameter(stmt->options) ? btree || zbtree : wanted.copied ||
 		(btree && !stmt->transformed && defaults_to_zbtree(reloid) &&
-		 (stmt->isconstraint || leaves_method_open(pstmt, query_string))))
+		 (stmt->isconstraint || zundo_swap_btree || leaves_method_open(pstmt, query_string))))
 		stmt->accessMethod = choose(&wanted, &stmt->options);
 }
 
@@ -554,31 +555,8 @@ swap_partitions(Oid reloid, AlterTableStmt *stmt)
 	stmt->cmds = lcons(cmd, stmt->cmds);
 }
 
-/* Makes the index zbtree instead of btree if it can be and is not unique. */
-static void
-swap_index(Oid reloid, IndexStmt *stmt, const char *query_string)
-{
-	Oid			zbtree = get_index_am_oid("zbtree", true);
-	Wanted		wanted = {0};
-	ListCell   *lc;
-
-	wanted.table = reloid;
-	wanted.analysed = stmt->transformed;
-	wanted.query_string = query_string;
-	if (strcmp(stmt->accessMethod, "btree") != 0 || stmt->unique ||
-		stmt->excludeOpNames != NIL || !OidIsValid(zbtree) || !defaults_to_zheap(reloid))
-		return;
-	foreach(lc, stmt->indexParams)
-	{
-		if (!has_class(&wanted, (Node *) lfirst(lc), zbtree))
-			return;
-	}
-	stmt->accessMethod = pstrdup("zbtree");
-}
-
 #else
 #define swap_partitions(reloid, stmt) ((void) 0)
-#define swap_index(reloid, stmt, query_string) ((void) 0)
 #endif
 
 /* zindex_method_choose: See heap_readers.h. */
@@ -597,11 +575,7 @@ zindex_method_choose(PlannedStmt *pstmt, const char *query_string)
 		return pstmt;
 	command = pstmt->utilityStmt;
 	if (IsA(command, IndexStmt))
-	{
 		choose_for_index(reloid, pstmt, query_string);
-		if (zundo_swap_btree)
-			swap_index(reloid, (IndexStmt *) command, query_string);
-	}
 	else
 	{
 		zconstraint_use_index((AlterTableStmt *) command, reloid);

@@ -1,5 +1,7 @@
--- zundo.swap_btree, a setting for tests: CREATE INDEX makes zbtree indexes of zheap tables where it would make btree's
-CREATE VIEW methods AS SELECT c.relname, a.amname FROM pg_class c JOIN pg_am a ON a.oid = c.relam
+-- zundo.swap_btree, a setting for tests: indexes of zheap tables are zbtree where they would be btree, unique ones from 18 on
+CREATE VIEW methods AS SELECT c.relname, CASE WHEN i.indisunique AND t.amname = 'zheap' AND a.amname =
+		CASE WHEN current_setting('server_version_num')::int < 180000 THEN 'btree' ELSE 'zbtree' END THEN 'zbtree from 18 on' ELSE a.amname END AS amname
+	FROM pg_class c JOIN pg_am a ON a.oid = c.relam JOIN pg_index i ON i.indexrelid = c.oid JOIN pg_class r ON r.oid = i.indrelid LEFT JOIN pg_am t ON t.oid = r.relam
 	WHERE c.relkind IN ('i', 'I') AND c.relnamespace = 'public'::regnamespace ORDER BY 1;
 SET zundo.swap_btree = on;
 CREATE TABLE z (id int PRIMARY KEY, a int, t text, EXCLUDE USING btree (a WITH =)) USING zheap;
