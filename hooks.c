@@ -538,9 +538,11 @@ xact_callback(XactEvent event, void *arg)
 	 */
 	zu_at_xact_end();
 	zcount_enter_table(InvalidOid, false);
-	zcount_flush();
+	zcount_at_xact_end();
 	if (event != XACT_EVENT_PREPARE)
 		forget_dropped(event == XACT_EVENT_COMMIT);
+	if (event == XACT_EVENT_COMMIT)
+		zcommitted_at_commit();
 	zown_at_xact_end();
 	zssi_at_xact_end();
 	ztrail_at_xact_end();

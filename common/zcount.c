@@ -14,6 +14,7 @@
 
 #include <unistd.h>
 
+#include "access/xact.h"
 #include "common/zcount.h"
 #include "common/zundo.h"
 #include "miscadmin.h"
@@ -29,6 +30,9 @@
 #define FILE_NAME	PGSTAT_STAT_PERMANENT_DIRECTORY "/zundo.stat"
 /* Changes with the number of counters. Raise it if their order changes. */
 #define FILE_MAGIC	((uint32) (0x5A430000 + (sizeof(ZCounts) << 8) + sizeof(ZTableCounts)))
+
+/* As often as the server adds up what it counts itself. */
+#define FLUSH_INTERVAL_MS	1000
 
 /* What the file begins with; then come the databases, then the tables. */
 typedef struct FileHeader
@@ -55,7 +59,13 @@ typedef struct Store
 
 uint64		zcount_mine[ZCOUNT_ALL];
 
-static uint64 flushed[ZCOUNT_KINDS];	/* of zcount_mine, to shared memory */
+/* What of zcount_mine was added to shared memory, and when. */
+static struct
+{
+	uint64		n[ZCOUNT_KINDS];
+	TimestampTz at;				/* at the end of a transaction; 0 = never */
+}			flushed;
+
 static Store *store = NULL;
 
 Size
@@ -108,27 +118,59 @@ my_place(void)
 	return mine != NULL ? mine : &store->places[0];
 }
 
-/*
- * zcount_flush: See zcount.h. Most transactions have nothing to add, which
- * costs one comparison of all counters.
- */
+/* Returns whether there is something to add. */
+static inline bool
+something_new(void)
+{
+	return unlikely(memcmp(zcount_mine, flushed.n, sizeof(flushed.n)) != 0) &&
+		store != NULL && OidIsValid(MyDatabaseId);
+}
+
+/* zcount_flush: See zcount.h. */
 void
 zcount_flush(void)
 {
 	Place	   *place;
 
-	if (likely(memcmp(zcount_mine, flushed, sizeof(flushed)) == 0) ||
-		store == NULL || !OidIsValid(MyDatabaseId))
+	if (!something_new())
 		return;
 	zcount_table_flush();
 	place = my_place();
 	for (int i = 0; i < ZCOUNT_KINDS; i++)
 	{
-		if (zcount_mine[i] == flushed[i])
+		if (zcount_mine[i] == flushed.n[i])
 			continue;
-		pg_atomic_fetch_add_u64(&place->n[i], (int64) (zcount_mine[i] - flushed[i]));
-		flushed[i] = zcount_mine[i];
+		pg_atomic_fetch_add_u64(&place->n[i], (int64) (zcount_mine[i] - flushed.n[i]));
+		flushed.n[i] = zcount_mine[i];
 	}
+}
+
+/* Adds what was kept back. An on_shmem_exit callback. */
+static void
+at_exit(int code, Datum arg)
+{
+	zcount_flush();
+}
+
+/*
+ * zcount_at_xact_end: See zcount.h. Most transactions that read have nothing to
+ * add, which costs one comparison of all counters.
+ */
+void
+zcount_at_xact_end(void)
+{
+	TimestampTz now;
+
+	if (!something_new())
+		return;
+	now = GetCurrentTransactionStopTimestamp();
+	if (!zcount_table_is_new() && flushed.at != 0 &&
+		!TimestampDifferenceExceeds(flushed.at, now, FLUSH_INTERVAL_MS))
+		return;
+	if (flushed.at == 0)
+		on_shmem_exit(at_exit, (Datum) 0);
+	flushed.at = now;
+	zcount_flush();
 }
 
 /* Of zundo.last_statement. */

@@ -2,9 +2,10 @@
  * common/zcount.h - what is counted of each database (zundo.stat_database), of
  * each table (zundo.stat_tables) and of each index (zundo.stat_indexes).
  *
- * A process counts in its own memory. zcount_flush adds that to shared memory
- * at the end of each transaction, and whenever its undo gets another extent,
- * so counting takes no lock anywhere.
+ * A process counts in its own memory, which takes no lock. It adds that to
+ * shared memory at the end of a transaction, but at most once a second, since
+ * other processes store there, too; whenever its undo gets another extent; and
+ * when it ends.
  */
 #ifndef ZUNDO_ZCOUNT_H
 #define ZUNDO_ZCOUNT_H
@@ -121,9 +122,16 @@ typedef struct ZTableCounts
  * zcount_flush: adds what is new to the counters of MyDatabaseId and of its
  * tables. Raises no error. Does nothing in a process without shared memory or a
  * database. zcount_table_flush does its part for tables.
+ *
+ * zcount_at_xact_end: does that if it was not done for a second, or if there is
+ * a table that has perhaps no place yet (zcount_table_is_new), as long as the
+ * transaction has its lock. Called when a transaction ends, after
+ * zcount_enter_table.
  */
 extern void zcount_flush(void);
+extern void zcount_at_xact_end(void);
 extern void zcount_table_flush(void);
+extern bool zcount_table_is_new(void);
 
 /*
  * zcount_statement_begins: called when the session begins a top-level

@@ -11,8 +11,8 @@
  *
  * Locks: an LWLock to find (shared), give out and take back (exclusive) places,
  * when the process does not know a table's place, and a spinlock of each place,
- * once for each table that a transaction has used; more often if tables share
- * an element of 'pending'. Crash points: none.
+ * once for each table and flush; more often if tables share an element of
+ * 'pending'. Crash points: none.
  */
 #include "postgres.h"
 
@@ -54,7 +54,7 @@ typedef struct Pending
 	uint64		n[ZCOUNT_TABLE_COLUMNS];
 } Pending;
 
-#define NPENDING 64				/* direct-mapped by a hash of the OID */
+#define NPENDING 64				/* each table has two, by a hash of its OID */
 
 ZCountScope zcount_scope;
 
@@ -178,10 +178,16 @@ add_to_place(const Pending *p)
 	return same;
 }
 
-/* Adds p to the shared counters of its table, and sets its own to 0. */
+/*
+ * Adds p to the shared counters of its table, and sets its own to 0. A table
+ * that has lost the place that it had may have been dropped since, and gets no
+ * other one before something new is counted of it.
+ */
 static void
 flush_one(Pending *p)
 {
+	bool		had_place = p->place != 0;
+
 	for (LWLockMode mode = LW_SHARED; !add_to_place(p); mode = LW_EXCLUSIVE)
 	{
 		LWLockAcquire(&my.store->lock, mode);
@@ -193,6 +199,8 @@ flush_one(Pending *p)
 			p->place = give_out(&counts);
 		}
 		LWLockRelease(&my.store->lock);
+		if (p->place == 0 && had_place)
+			break;
 	}
 	memset(p->n, 0, sizeof(p->n));
 	my.touched &= ~(UINT64CONST(1) << (p - my.pending));
@@ -202,9 +210,14 @@ flush_one(Pending *p)
 static Pending *
 pending_of(Oid relid)
 {
-	Pending    *p = &my.pending[murmurhash32(relid) % NPENDING];
-	uint64		bit = UINT64CONST(1) << (p - my.pending);
+	int			at = murmurhash32(relid) % NPENDING;
+	Pending    *p = &my.pending[at];
+	uint64		bit;
 
+	/* with another table there, its neighbour */
+	if (p->relid != relid && OidIsValid(p->relid))
+		p = &my.pending[at ^ 1];
+	bit = UINT64CONST(1) << (p - my.pending);
 	if (p->relid != relid)
 	{
 		if ((my.touched & bit) != 0)
@@ -270,6 +283,15 @@ zcount_table_flush(void)
 	close_scope();
 	while (my.touched != 0)
 		flush_one(&my.pending[pg_rightmost_one_pos64(my.touched)]);
+}
+
+bool
+zcount_table_is_new(void)
+{
+	for (uint64 rest = my.touched; rest != 0; rest &= rest - 1)
+		if (my.pending[pg_rightmost_one_pos64(rest)].place == 0)
+			return true;
+	return false;
 }
 
 void

@@ -295,6 +295,7 @@ zundo_stat_database(PG_FUNCTION_ARGS)
 
 	zundo_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
+	zcount_flush();				/* what this session has kept back */
 	n = zcount_copy(&counts);
 	InvalidateCatalogSnapshot();	/* or it may not show a new database */
 	for (int i = 0; i < n; i++)
@@ -330,6 +331,7 @@ zundo_stat_tables(PG_FUNCTION_ARGS)
 
 	zundo_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
+	zcount_flush();
 	n = zcount_table_copy(MyDatabaseId, &counts);
 	for (int i = 0; i < n; i++)
 	{
@@ -424,6 +426,7 @@ Datum
 zundo_stat_reset(PG_FUNCTION_ARGS)
 {
 	zundo_require_preload();
+	zcount_flush();
 	zcount_reset(MyDatabaseId);
 	PG_RETURN_VOID();
 }

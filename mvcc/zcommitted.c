@@ -23,10 +23,13 @@
  *			empties the table as well.
  *		(c) Aborted transactions, whose changes are undone soon, are not
  *			entered.
+ *		What holds for entries holds for my.own, which takes no entry: a session
+ *		comes back to the page that it has changed before.
  */
 #include "postgres.h"
 
 #include "access/transam.h"
+#include "access/xact.h"
 #include "mvcc/zcommitted.h"
 #include "port/atomics.h"
 #include "storage/lwlock.h"
@@ -43,7 +46,13 @@
 #define WORDS		(128 * 1024)
 #define WORD_XIDS	32
 
-static pg_atomic_uint64 *words = NULL;
+static struct
+{
+	pg_atomic_uint64 *words;
+
+	/* the latest transactions of this process that have committed, by id */
+	ZXid		own[64];
+}			my;
 
 StaticAssertDecl(ZXID_MASK / WORD_XIDS / WORDS <= PG_UINT32_MAX, "ids do not fit");
 
@@ -51,8 +60,8 @@ StaticAssertDecl(ZXID_MASK / WORD_XIDS / WORDS <= PG_UINT32_MAX, "ids do not fit
 static inline pg_atomic_uint64 *
 word_of(ZXid xid)
 {
-	Assert(words != NULL);
-	return &words[xid / WORD_XIDS % WORDS];
+	Assert(my.words != NULL);
+	return &my.words[xid / WORD_XIDS % WORDS];
 }
 
 /* Returns the word of xid in which no other of the 32 transactions is noted. */
@@ -68,7 +77,17 @@ zcommitted_known(ZXid xid)
 	uint64		want = word_with(xid);
 	uint64		word = pg_atomic_read_u64(word_of(xid));
 
-	return word >> 32 == want >> 32 && (word & want & PG_UINT32_MAX) != 0;
+	return (word >> 32 == want >> 32 && (word & want & PG_UINT32_MAX) != 0) ||
+		(my.own[xid % lengthof(my.own)] == xid && xid != InvalidZXid);
+}
+
+/* zcommitted_at_commit: See zcommitted.h. */
+void
+zcommitted_at_commit(void)
+{
+	ZXid		xid = zxid_from_full(GetTopFullTransactionIdIfAny());
+
+	my.own[xid % lengthof(my.own)] = xid;
 }
 
 /*
@@ -106,9 +125,9 @@ zcommitted_shmem_startup(void)
 	bool		found;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	words = ShmemInitStruct("zundo committed transactions", zcommitted_shmem_size(), &found);
+	my.words = ShmemInitStruct("zundo committed transactions", zcommitted_shmem_size(), &found);
 	if (!found)
 		for (int i = 0; i < WORDS; i++)
-			pg_atomic_init_u64(&words[i], 0);
+			pg_atomic_init_u64(&my.words[i], 0);
 	LWLockRelease(AddinShmemInitLock);
 }

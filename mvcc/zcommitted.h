@@ -20,6 +20,12 @@ extern bool zcommitted_known(ZXid xid);
 extern void zcommitted_note(ZXid xid);
 
 /*
+ * zcommitted_at_commit: notes for this process alone that its transaction has
+ * committed. Called at XACT_EVENT_COMMIT.
+ */
+extern void zcommitted_at_commit(void);
+
+/*
  * zcommitted_shmem_size, zcommitted_shmem_startup: return the size of the
  * table, and create it in shared memory, with nothing known, or attach to it.
  * Called by the shared memory hooks.
