@@ -22,6 +22,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from server import BenchError, ExistingServer, PrivateServer, load_average, machine, machine_busy_seconds  # noqa: E402
 import growth  # noqa: E402
 import indexed  # noqa: E402
+import lines  # noqa: E402
 import operations  # noqa: E402
 import ops  # noqa: E402
 import own_table  # noqa: E402
@@ -80,6 +81,8 @@ def parse(arguments):
     parser.add_argument("--ops", default="", metavar="NAME,...", help="only these operations of workload ops")
     parser.add_argument("--scaling", action="store_true", help="four loads over 1 to 4 clients per core")
     parser.add_argument("--touched", action="store_true", help="count what a transaction shares with others; writes docs/scaling.md")
+    parser.add_argument("--shared-lines", nargs="?", const=list(scaling.LOADS), metavar="LOAD,...",
+                        type=lines.named, help="count lines of memory that sessions take from each other; writes docs/scaling.md")
     parser.add_argument("--list", action="store_true", help="list the operations")
     parser.add_argument("--server", metavar="CONNINFO", help="an existing server instead of a private one")
     parser.add_argument("--from", metavar="CONNINFO", help="copy a table from there and measure what it would gain")
@@ -87,22 +90,23 @@ def parse(arguments):
     parser.add_argument("--columns", metavar="NAME,...", help="columns that random updates change")
     parser.add_argument("--script", metavar="FILE", help="a script of pgbench, instead of random updates")
     parser.add_argument("--zbtree", action="store_true", help="with --from: zheap has zbtree indexes where they are not unique")
-    parser.add_argument("--transactions", type=positive, default=own_table.TRANSACTIONS, help="of --from (100000)")
+    parser.add_argument("--transactions", type=positive, help="of --from (100000), of a client of --shared-lines (8)")
     parser.add_argument("--results", metavar="DIR", help="where the page is written (bench/results)")
     parser.add_argument("--json", metavar="FILE", help="write the figures there too")
     parser.add_argument("--bindir", help=argparse.SUPPRESS)
     parser.add_argument("--only-parse", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    options.transactions = options.transactions or (lines.TRANSACTIONS if options.shared_lines else own_table.TRANSACTIONS)
     if options.ops and "ops" not in options.workload:
         parser.error("--ops goes with --workload ops")
-    if options.server and (options.scaling or options.touched):
-        parser.error("--scaling and --touched need a private server")
+    if options.server and (options.scaling or options.touched or options.shared_lines):
+        parser.error("--scaling, --touched and --shared-lines need a private server")
     if options.server and (options.shared_buffers or options.checkpoint_timeout):
         parser.error("--shared-buffers and --checkpoint-timeout need a private server")
     if bool(getattr(options, "from")) != bool(options.table):
         parser.error("--from and --table go together")
-    if options.table and (options.server or options.scaling or options.touched):
-        parser.error("--from goes without --server, --scaling and --touched")
+    if options.table and (options.server or options.scaling or options.touched or options.shared_lines):
+        parser.error("--from goes without --server, --scaling, --touched and --shared-lines")
     if (options.columns or options.script or options.zbtree) and not options.table:
         parser.error("--columns, --script and --zbtree go with --from")
     if options.script and not os.access(options.script, os.R_OK):
@@ -348,8 +352,8 @@ def run(options, server):
         bench.table = own_table.Table(server.bindir, options, os.path.dirname(bench.scratch("table")), say)
     say("starting a private server" if server.private else "connecting")
     server.start()
-    if options.touched:
-        write_touched(bench, sides)
+    if options.touched or options.shared_lines:
+        write_table(options, bench, sides)
         return 0
     workloads.create_databases(bench, sides)
     chosen, measure_one, page_name = what_to_measure(options, server)
@@ -379,12 +383,18 @@ def run(options, server):
     return 1 if any(figures.get("failures") for figures in results["workloads"].values()) else 0
 
 
-def write_touched(bench, sides):
-    """Counts what transactions share, and writes the table into docs/scaling.md."""
+def write_table(options, bench, sides):
+    """Counts what transactions share, and writes the table into docs/scaling.md, if it is whole."""
     version = bench.server.run_sql("postgres", "SHOW server_version").split()[0]
-    table = touched.markdown(touched.measure_all(bench, sides, say), version)
-    touched.write(table)
-    print(f"{table}\n\nwritten into {touched.DOCUMENT}")
+    if options.touched:
+        mark, table = touched.MARK, touched.markdown(touched.measure_all(bench, sides, say), version)
+    else:
+        loads = options.shared_lines
+        mark, table = lines.MARK, lines.markdown(lines.measure_all(bench, sides, loads, options.transactions, say), loads, version)
+    print(f"{table}\n")
+    if options.touched or loads == list(scaling.LOADS):
+        touched.write(mark, table)
+        print(f"written into {touched.DOCUMENT}")
 
 
 def with_plots(draw_them):
@@ -412,7 +422,7 @@ def main():
     if options.server:
         server = ExistingServer(options.bindir, options.server)
     else:
-        kind = CallgrindServer if options.touched else PrivateServer
+        kind = CallgrindServer if options.touched else lines.StoresServer if options.shared_lines else PrivateServer
         server = kind(options.bindir, preload=os.environ.get("ZUNDO_BENCH_AM", "zheap") == "zheap")
         server.chosen = {"shared_buffers": options.shared_buffers, "checkpoint_timeout": options.checkpoint_timeout}
     status = 0

@@ -2,8 +2,7 @@
 
 Counts, under callgrind, the calls of server functions that take locks, pin buffers,
 write WAL or look up the status of a transaction, in transactions that read or change
-one row by key, on heap and on zheap. Writes a table into docs/scaling.md, between the
-lines BEGIN and END.
+one row by key, on heap and on zheap. Writes a table into docs/scaling.md.
 """
 
 import os
@@ -16,8 +15,7 @@ from workloads import create_databases
 
 ROWS = 3000
 DOCUMENT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "docs", "scaling.md")
-BEGIN = "<!-- begin: ./zundo compare --touched -->"
-END = "<!-- end: ./zundo compare --touched -->"
+MARK = "./zundo compare --touched"
 TRANSACTIONS = (("UPDATE", "txn_update"), ("INSERT", "txn_insert_pk"), ("DELETE", "txn_delete"), ("SELECT", "txn_select"))
 
 # Label and functions. Calls of the functions are counted, except those by functions of the same line.
@@ -28,7 +26,6 @@ FIGURES = (
                         "ExtendBufferedRel", "ExtendBufferedRelBy", "ExtendBufferedRelTo")),
     ("heavyweight locks", ("LockAcquire", "LockAcquireExtended")),
     ("WAL records", ("XLogInsert", "XLogInsertRecord")),
-    ("snapshots taken", ("GetSnapshotData",)),
     ("is a transaction in progress? (ProcArray)", ("TransactionIdIsInProgress",)),
     ("did it commit? (clog page looked up)", ("SimpleLruReadPage_ReadOnly",)),
 )
@@ -84,10 +81,11 @@ def markdown(table, version):
     return "\n".join(lines)
 
 
-def write(text):
-    """Replaces the table in the document."""
+def write(mark, text):
+    """Replaces the table between two marks in the document."""
+    begin, end = f"<!-- begin: {mark} -->", f"<!-- end: {mark} -->"
     with open(DOCUMENT, encoding="utf-8") as document:
         old = document.read()
-    new = re.sub(re.escape(BEGIN) + ".*?" + re.escape(END), lambda _: f"{BEGIN}\n{text}\n{END}", old, flags=re.S)
+    new = re.sub(re.escape(begin) + ".*?" + re.escape(end), lambda _: f"{begin}\n{text}\n{end}", old, flags=re.S)
     with open(DOCUMENT, "w", encoding="utf-8") as document:
         document.write(new)
