@@ -56,6 +56,12 @@
 #define MET_SETS	256
 #define MET_WAYS	4
 
+/*
+ * Readers that have read this many records in a transaction read them in copies
+ * of the undo pages, which cost memory.
+ */
+#define MANY_RECORDS 2000
+
 #define TRAILS		64
 #define BUCKETS		256
 #define FIRST_CAPACITY	64
@@ -81,11 +87,6 @@ typedef struct TrailEntry
 	uint16		same;			/* the next older entry about the same row; of
 								 * an entry about several rows: the next older
 								 * one about several rows */
-	uint16		run;			/* the entry that stands for the stretch that
-								 * this record is in: neighbours with the same
-								 * xid and cid */
-	uint16		end;			/* if run is the entry itself: the first entry
-								 * below the stretch */
 } TrailEntry;
 
 typedef struct Trail
@@ -112,6 +113,8 @@ typedef struct Trail
 typedef struct Trails
 {
 	int			capacity;		/* of all trails together */
+	uint32		nread;			/* records read as a whole, by readers that
+								 * followed trails */
 	int			victim;			/* the place that is taken next; a trail there
 								 * is given up */
 	uint16		bucket[BUCKETS];	/* place of the first trail that begins at
@@ -268,8 +271,7 @@ add_below(Trail *t, const ZuHeader *header)
 
 	Assert(t->n <= t->capacity && (i == 0 || t->next == header->ptr));
 	e->header = *header;
-	e->below = e->same = e->end = NONE;
-	e->run = i;
+	e->below = e->same = NONE;
 	e->order = 0;
 	if (i > 0)
 	{
@@ -277,10 +279,6 @@ add_below(Trail *t, const ZuHeader *header)
 
 		above->below = i;
 		e->order = above->order + 1;
-		if (above->header.xid == header->xid && above->header.cid == header->cid)
-			e->run = above->run;
-		else
-			t->entries[above->run].end = i;
 	}
 	else
 		t->top = i;
@@ -309,10 +307,6 @@ add_above(Trail *t, const ZuHeader *header)
 	e->order = below->order - 1;
 	e->below = t->top;
 	e->same = NONE;
-	e->run = i;
-	e->end = t->top;
-	if (below->header.xid == header->xid && below->header.cid == header->cid)
-		e->run = below->run;
 	t->top = i;
 	if (row < 0)
 		return;
@@ -531,7 +525,7 @@ follow(ZTrailReader *reader, const Trail *t, UndoPtr next)
 	reader->place = t->place;
 	reader->at = at;
 	reader->above = t->bottom;
-	reader->row = reader->wide = reader->told = NONE;
+	reader->row = reader->wide = NONE;
 	return true;
 }
 
@@ -632,33 +626,48 @@ next_below(Trail *t, ZChain *chain, ZTrailReader *reader, ZuRecord *rec)
 }
 
 /*
- * Goes to the entry of the next record that ztrail_next is to return, and sets
- * *about to whether it is about the row at off. Returns NULL at the trail's
- * end; the reader is below the last entry then.
+ * Goes to the entry of the next record that ztrail_next is to return: the next
+ * one about the row at off, or else the trail's last one. Sets *about to
+ * whether it is about the row. Returns NULL at the trail's end.
  */
 static const TrailEntry *
 next_entry(const Trail *t, ZTrailReader *reader, OffsetNumber off, bool *about)
 {
-	while (reader->at != NONE)
-	{
-		const TrailEntry *e = &t->entries[reader->at];
-		uint16		i = entry_about(t, reader, off);
-		bool		in_run = i != NONE && t->entries[i].run == e->run;
+	uint16		i;
 
-		*about = in_run && (i == reader->at || reader->told == e->run);
-		if (*about)
-			e = &t->entries[i];
-		else if (reader->told == e->run)
-		{
-			/* all of the stretch that is left is about other rows */
-			reader->at = t->entries[e->run].end;
-			continue;
-		}
-		reader->told = e->run;
-		reader->at = in_run ? e->below : t->entries[e->run].end;
-		return e;
+	if (reader->at == NONE)
+		return NULL;
+	i = entry_about(t, reader, off);
+	*about = i != NONE;
+	if (i == NONE)
+		i = t->bottom;
+	reader->at = t->entries[i].below;
+	return &t->entries[i];
+}
+
+/*
+ * Reads the record at chain->next as a whole, in a copy of its undo page if
+ * this transaction has read MANY_RECORDS. The caller may keep the payload
+ * longer than the copies, so it gets it in its own buffer.
+ */
+static ZChainStep
+next_whole(ZChain *chain, ZuRecord *rec)
+{
+	ZChainStep	step;
+
+	chain->cached = backend.trails->nread++ >= MANY_RECORDS;
+	if (chain->cached)
+		zu_cache_tidy();
+	step = zchain_next(chain, rec);
+	chain->cached = false;
+	if (step == ZCHAIN_RECORD && chain->in_place)
+	{
+		Assert(rec->payload_len <= ZUR_MAX_LENGTH);
+		memcpy(chain->buf, rec->payload, rec->payload_len);
+		rec->payload = chain->buf;
+		chain->in_place = false;
 	}
-	return NULL;
+	return step;
 }
 
 /* Does ztrail_next's work for a reader that follows t. */
@@ -690,7 +699,7 @@ next_on_trail(Trail *t, ZChain *chain, ZTrailReader *reader, OffsetNumber off, b
 		ZChainStep	step;
 
 		chain->next = e->header.ptr;
-		step = zchain_next(chain, rec);
+		step = next_whole(chain, rec);
 		reader->next = chain->next;
 		return step;
 	}

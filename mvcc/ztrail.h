@@ -35,8 +35,6 @@ typedef struct ZTrailReader
 	uint16		at;				/* the entry of 'next'; none at the trail's
 								 * end */
 	uint16		above;			/* if 'at' is none: the trail's last entry */
-	uint16		told;			/* the entry that stands for the stretch of
-								 * which a record was returned last */
 	uint16		row;			/* of the entries about the row, the one
 								 * passed last */
 	uint16		wide;			/* the same, of the entries about several rows */
@@ -53,12 +51,11 @@ ztrail_start(ZTrailReader *reader)
 
 /*
  * ztrail_next: does what zchain_next does for a reader that looks for records
- * about the row at off, LOCK records included. Of each stretch of neighbours
- * with the same xid and cid it returns the first record, since the caller may
- * stop there; it may pass over all others that are not about the row. *rec is
- * sure to have a payload only if whole is set and the record is about a
- * version of the row; else it may have only what ZuHeader has. If the caller
- * begins the chain anew at chain->next, the same reader continues there.
+ * about the row at off, LOCK records included. It may pass over others: where a
+ * caller stops at one, it does so only to read less. *rec is sure to have a
+ * payload only if whole is set and the record is about a version of the row;
+ * else it may have only what ZuHeader has. If the caller begins the chain anew
+ * at chain->next, the same reader continues there.
  *
  * For n rows of a page and m records in its chain, all calls together read the
  * header of each of the m records about twice, and each row's own records.
