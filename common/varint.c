@@ -41,7 +41,7 @@ zvarint_put_long(char *p, uint32 v)
 
 /* zvarint_get: See varint.h. */
 const char *
-zvarint_get(const char *p, const char *end, uint32 *v)
+zvarint_get_long(const char *p, const char *end, uint32 *v)
 {
 	uint32		result = 0;
 

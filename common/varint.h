@@ -19,7 +19,16 @@
  */
 extern int	zvarint_size(uint32 v);
 extern char *zvarint_put_long(char *p, uint32 v);
-extern const char *zvarint_get(const char *p, const char *end, uint32 *v);
+extern const char *zvarint_get_long(const char *p, const char *end, uint32 *v);
+
+static inline const char *
+zvarint_get(const char *p, const char *end, uint32 *v)
+{
+	if (unlikely(p >= end || (uint8) *p >= 0x80))
+		return zvarint_get_long(p, end, v);
+	*v = (uint8) *p;
+	return p + 1;
+}
 
 /*
  * Writes v at p, which has space for it; returns the byte after it. Most

@@ -36,6 +36,9 @@
  */
 #define MANY_RECORDS 2000
 
+/* Until then the chains of this many slots have a window each. */
+#define WINDOWS 4
+
 /* A page of which at most this many rows are read is not copied as a whole. */
 #define FEW_ROWS 32
 
@@ -89,11 +92,17 @@ typedef struct Collector
 												 * accepted record, if all
 												 * below it are accepted too;
 												 * else Invalid */
+	ZXid		refused_xid[ZPAGE_MAX_SLOTS + 1];	/* per pending slot: of
+													 * the last record, if
+													 * that is not accepted;
+													 * else Invalid */
+	CommandId	refused_cid[ZPAGE_MAX_SLOTS + 1];
 	bool		any_pending;
 	bool		touched[ZHEAP_MAX_OFFSET + 1];	/* whether the row has changes
 												 * in lists */
 	ZuRecord	step;			/* scratch of rewind_row; the fields that it
 								 * does not set are zero */
+	ZuWindow	window[WINDOWS];	/* of the chain of slot s: s % WINDOWS */
 	char	   *arena;
 	Size		arena_left;
 	char		raw[ZUR_MAX_LENGTH];
@@ -387,6 +396,7 @@ open_lists(Collector *c, int s)
 
 	Assert(c->pending[s]);
 	c->accepted[s] = InvalidUndoPtr;
+	c->refused_xid[s] = InvalidZXid;
 	c->first[s] = arena_alloc(c, listsize);
 	memset(c->first[s], 0, listsize);
 	c->closed[s] = arena_alloc(c, setsize);
@@ -395,6 +405,25 @@ open_lists(Collector *c, int s)
 	memset(c->deleted[s], 0, setsize);
 	zchain_begin_copied(&c->chain[s], c->relnumber, c->block, &c->view->slots.s[s], &c->gone[s],
 						c->view->slots.oldest, NULL);
+}
+
+/*
+ * Returns whether the change by rec, in slot s's chain, is accepted. Mostly the
+ * record before is of the same transaction and command.
+ */
+static inline bool
+accepts(Collector *c, int s, const ZuRecord *rec)
+{
+	bool		accepted;
+
+	if (unlikely(TransactionIdIsValid(rec->as_of)))
+		return zaccept_version(&c->accept, rec);
+	if (rec->xid == c->refused_xid[s] && rec->cid == c->refused_cid[s])
+		return false;
+	accepted = zaccept_version(&c->accept, rec);
+	c->refused_xid[s] = accepted ? InvalidZXid : rec->xid;
+	c->refused_cid[s] = rec->cid;
+	return accepted;
 }
 
 /*
@@ -412,14 +441,15 @@ collect_record(Collector *c, int s)
 
 	Assert(c->pending[s] && c->chain[s].source == ZCHAIN_COPIED);
 	chain->buf = arena_space(c, ZUR_MAX_LENGTH);
-	chain->cached = c->view->nrecords++ >= MANY_RECORDS;
+	chain->cached = true;
+	chain->window = c->view->nrecords++ < MANY_RECORDS ? &c->window[s % WINDOWS] : NULL;
 	step = zchain_next(chain, &rec);
 	if (step != ZCHAIN_RECORD)
 	{
 		chain->next = InvalidUndoPtr;
 		return step != ZCHAIN_RETRY;
 	}
-	if (zaccept_version(&c->accept, &rec))
+	if (accepts(c, s, &rec))
 	{
 		/*
 		 * The chain need not be read further by VIS-3, unless the record is
@@ -467,6 +497,8 @@ collect_slots(Collector *c)
 	int			n = 0;
 
 	zu_cache_tidy();
+	for (int i = 0; i < WINDOWS; i++)
+		zu_window_start(&c->window[i]);
 	zu_read_begin();
 	for (int s = 1; s <= slots->n; s++)
 	{

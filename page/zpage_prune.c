@@ -58,12 +58,11 @@ check_items(Page page)
 }
 
 /*
- * Moves the rows together, so that the hole has all free space. Afterwards they
- * are in the order of their line pointers, the first one at the end of the
- * page.
+ * zpage_compact: See zpage.h. Afterwards the rows are in the order of their
+ * line pointers, the first one at the end of the page.
  */
-static void
-compact(Page page)
+void
+zpage_compact(Page page)
 {
 	PageHeader	ph = (PageHeader) page;
 	OffsetNumber max = PageGetMaxOffsetNumber(page);
@@ -185,7 +184,7 @@ zpage_prune(Page page, const ZPruneItem *items, int nitems)
 				break;
 		}
 	}
-	compact(page);
+	zpage_compact(page);
 	drop_trailing_unused(page);
 }
 

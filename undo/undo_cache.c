@@ -10,9 +10,10 @@
  * so: each of its processes would copy the same pages for its share of the
  * reads, and allocating that memory costs more than it saves.
  *
- * A rollback reads each record of a table page once, but mostly several of one
- * undo page in succession. It uses a window (ZuWindow), which has a copy of
- * that one undo page and belongs to the caller.
+ * A rollback, and a scan that has not read many records yet, read each record
+ * of a table page once, but mostly several of one undo page in succession. They
+ * use a window (ZuWindow), which has a copy of that one undo page and belongs
+ * to the caller.
  *
  * Memory: at most CACHE_PAGES pages, until the transaction ends; windows are
  * their callers'.
