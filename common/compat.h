@@ -50,7 +50,6 @@ typedef Oid RelFileNumber;
 #define relNumber relNode
 #define RelFileLocatorEquals(a, b) RelFileNodeEquals(a, b)
 #define rd_locator rd_node
-#define smgr_rlocator smgr_rnode
 #define rd_newRelfilelocatorSubid rd_newRelfilenodeSubid
 #define rd_firstRelfilelocatorSubid rd_firstRelfilenodeSubid
 #define RelFileLocatorSkippingWAL(l) RelFileNodeSkippingWAL(l)

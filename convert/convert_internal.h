@@ -118,7 +118,7 @@ extern void zconvert_wait_for_lock(Oid table, int attempts);
 extern bool zconvert_try_lock(Oid table, Oid copy, LOCKMODE mode, int lock_wait);
 extern void zconvert_lock(Oid table, LOCKMODE mode, int lock_wait);
 extern bool zconvert_is_awaited(Oid table, Oid copy, Oid log);
-extern void zconvert_report_missing(Oid table);
+extern void zconvert_report_missing(Oid table) zc_noreturn;
 
 /* ---- commands of the owner (copy.c) ---- */
 

@@ -198,14 +198,12 @@ static bool
 undo_scan_getnextslot(TableScanDesc scan, ScanDirection direction, TupleTableSlot *slot)
 {
 	zu_ddl_refuse("read");
-	return false;
 }
 
 static bool
 undo_scan_sample_next_block(TableScanDesc scan, struct SampleScanState *state)
 {
 	zu_ddl_refuse("read");
-	return false;
 }
 
 static bool
@@ -213,14 +211,12 @@ undo_scan_sample_next_tuple(TableScanDesc scan, struct SampleScanState *state,
 							TupleTableSlot *slot)
 {
 	zu_ddl_refuse("read");
-	return false;
 }
 
 static struct IndexFetchTableData *
 undo_index_fetch_begin(Relation rel ZC_FETCH_FLAGS_PARAM)
 {
 	zu_ddl_refuse("read");
-	return NULL;
 }
 
 static void
@@ -238,14 +234,12 @@ undo_index_fetch_tuple(struct IndexFetchTableData *data, ItemPointer tid, Snapsh
 					   TupleTableSlot *slot, bool *call_again, bool *all_dead)
 {
 	zu_ddl_refuse("read");
-	return false;
 }
 
 static bool
 undo_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slot)
 {
 	zu_ddl_refuse("read");
-	return false;
 }
 
 static bool
@@ -264,14 +258,12 @@ static bool
 undo_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snapshot)
 {
 	zu_ddl_refuse("read");
-	return false;
 }
 
 static TransactionId
 undo_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
 {
 	zu_ddl_refuse("indexed");
-	return InvalidTransactionId;
 }
 
 /* ---- changes: all raise an error ---- */
@@ -309,7 +301,6 @@ undo_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
 				  TM_FailureData *tmfd ZC_CHANGING_PART_PARAM)
 {
 	zu_ddl_refuse("changed");
-	return TM_Invisible;
 }
 
 static TM_Result
@@ -319,7 +310,6 @@ undo_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandI
 				  LockTupleMode *lockmode, ZcUpdateIndexes *update_indexes)
 {
 	zu_ddl_refuse("changed");
-	return TM_Invisible;
 }
 
 static TM_Result
@@ -328,7 +318,6 @@ undo_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot
 				TM_FailureData *tmfd)
 {
 	zu_ddl_refuse("locked row by row");
-	return TM_Invisible;
 }
 
 /* ---- indexes: none can be created ---- */
@@ -340,7 +329,6 @@ undo_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *info
 							IndexBuildCallback callback, void *state, TableScanDesc scan)
 {
 	zu_ddl_refuse("indexed");
-	return 0;
 }
 
 static void

@@ -263,7 +263,7 @@ lost_key(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot)
 	ZSlotView	slots;
 	ZRow		row = zvis_row_on(rel, buf, off, &slots);
 
-	if (snapshot == InvalidSnapshot || !IsMVCCSnapshot(snapshot))
+	if (!zsnapshot_is_mvcc(snapshot))
 		return false;
 	zslots_copy(row.rel, row.block, row.page, &slots);
 	return zvis_key_overtaken(&row, snapshot);

@@ -446,8 +446,8 @@ fill_failure(TM_FailureData *tmfd, ItemPointer tid, const ZRowState *state)
 static bool
 stands_for_unseen(const ZRowState *state, Snapshot snapshot)
 {
-	return TransactionIdIsValid(state->author.as_of) && snapshot != InvalidSnapshot &&
-		IsMVCCSnapshot(snapshot) && XidInMVCCSnapshot(state->author.as_of, snapshot);
+	return TransactionIdIsValid(state->author.as_of) && zsnapshot_is_mvcc(snapshot) &&
+		XidInMVCCSnapshot(state->author.as_of, snapshot);
 }
 
 /*
@@ -521,7 +521,7 @@ waits_in_vain(const ZRow *row, const ZRowState *state, LockTupleMode mode, Snaps
 {
 	ZAuthor		by;
 
-	return IsolationUsesXactSnapshot() && snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
+	return IsolationUsesXactSnapshot() && zsnapshot_is_mvcc(snapshot) &&
 		zvis_overtaken(row, snapshot, &by) &&
 		!(mode == LockTupleKeyShare && kept_key(&by, row, state, snapshot));
 }
@@ -557,7 +557,7 @@ static TM_Result
 examine_self_modified(const ZRow *row, const ZRowWish *wish, const ZRowState *state,
 					  CommandId *replaced_by)
 {
-	if (wish->snapshot == InvalidSnapshot || !IsMVCCSnapshot(wish->snapshot) ||
+	if (!zsnapshot_is_mvcc(wish->snapshot) ||
 		(ZH_LIVE(state->header) && state->author.cid == wish->cid))
 		return TM_SelfModified;
 	if (was_overtaken(row, wish->tid, wish->snapshot))
@@ -574,7 +574,7 @@ examine_self_modified(const ZRow *row, const ZRowWish *wish, const ZRowState *st
 static bool
 key_share_of_moved(const ZRow *row, LockTupleMode mode, Snapshot snapshot, const ZRowState *state)
 {
-	return mode == LockTupleKeyShare && snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
+	return mode == LockTupleKeyShare && zsnapshot_is_mvcc(snapshot) &&
 		!(state->author.xflags & ZUX_KEY_CHANGE) && state->author.status == ZXID_COMMITTED &&
 		!zxid_visible_mvcc(state->author.xid, snapshot) &&
 		!excludes_key_share(row, state, snapshot);
@@ -687,8 +687,7 @@ find_author(const ZRowWish *wish, ZRow *row, ZSlotView *slots, ZRowState *state)
 static bool
 misses_key_change(const ZRow *row, const ZRowWish *wish, const ZRowState *state)
 {
-	return wish->snapshot != InvalidSnapshot && IsMVCCSnapshot(wish->snapshot) &&
-		excludes_key_share(row, state, wish->snapshot);
+	return zsnapshot_is_mvcc(wish->snapshot) && excludes_key_share(row, state, wish->snapshot);
 }
 
 /* Returns what the row's newest version, without the locks, allows. */

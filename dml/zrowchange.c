@@ -212,7 +212,7 @@ mode_beside_stub(RowChange *u, Snapshot snapshot)
 	Relation	rel = u->writer.rel;
 	Replacement *new = u->replacement;
 
-	if (new == NULL || !u->state.stub || snapshot == InvalidSnapshot || !IsMVCCSnapshot(snapshot))
+	if (new == NULL || !u->state.stub || !zsnapshot_is_mvcc(snapshot))
 		return;
 	zvis_fetch(rel, u->buf, zrowchange_offset(u), snapshot, &version, NULL);
 	row = zrowchange_rows(u);

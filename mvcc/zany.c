@@ -639,7 +639,7 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, boo
 			return;				/* ANY-2: no other transaction can have
 								 * changed the row since */
 	}
-	if (estate->es_snapshot != NULL && IsMVCCSnapshot(estate->es_snapshot))
+	if (zsnapshot_is_mvcc(estate->es_snapshot))
 	{
 		if (IsolationUsesXactSnapshot() && use == SLOT_RETURNING)
 		{

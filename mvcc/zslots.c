@@ -3,16 +3,21 @@
  *
  * Called by mvcc/, rollback/, scan/, dml/, vacuum/ and monitor/. Slots are read
  * while the table page is locked; those on its overflow page under that page's
- * share lock, which is taken after the table page's and released before return.
+ * share lock, which is taken after the table page's and released before return;
+ * XactTruncationLock while clog is asked about a slot in the doubt window.
  * Only zvis_overflow_lock returns with the overflow page locked, in the mode
  * that the caller wants. Nothing is written. No crash points.
  */
 #include "postgres.h"
 
+#include "access/transam.h"
+#include "common/compat.h"
+#include "mvcc/zcommitted.h"
 #include "mvcc/zslots.h"
 #include "mvcc/zxid.h"
 #include "page/zoverflow.h"
 #include "storage/bufmgr.h"
+#include "storage/lwlock.h"
 #include "undo/undo_overflow.h"
 #include "utils/rel.h"
 
@@ -102,8 +107,21 @@ hide_locks(ZPageSlot *slot)
 bool
 zslot_is_lost(const ZPageSlot *slot)
 {
+	ZXid		xid = ZSLOT_XID(slot);
+	bool		committed;
+
 	Assert(slot->ptr != InvalidUndoPtr);
-	return !zslot_locks_only(slot) && !zuptr_is_temp(slot->ptr) && zu_is_lost(ZSLOT_XID(slot));
+	if (zslot_locks_only(slot) || zuptr_is_temp(slot->ptr) || zcommitted_known(xid))
+		return false;
+
+	/*
+	 * clog must not be cut off while it is read. The comparison needs the
+	 * whole xid: the window may lie more than 2^31 transactions back.
+	 */
+	LWLockAcquire(XactTruncationLock, LW_SHARED);
+	committed = xid < zxid_widen(zc_oldest_clog_xid()) || zxid_ended_committed(xid);
+	LWLockRelease(XactTruncationLock);
+	return !committed;
 }
 
 /*

@@ -111,7 +111,9 @@ typedef enum ZSlotAge
  * has been locked since (VIS-1). Nothing else compares a slot with `oldest`.
  *
  * zslot_is_lost: returns whether the undo of a slot whose owner is before
- * `oldest` and in the doubt window is lost. Only zslot_age calls it.
+ * zu_oldest() and in the doubt window is lost: the owner has not committed.
+ * One so old that clog has forgotten it counts as committed. Only zslot_age
+ * calls it.
  */
 extern bool zslot_is_lost(const ZPageSlot *slot);
 
@@ -125,7 +127,8 @@ zslot_age(const ZPageSlot *slot, ZXid oldest)
 		return ZAGE_FREE;
 	if (xid >= oldest)
 		return zslot_locks_only(slot) ? ZAGE_LOCKS : ZAGE_YOUNG;
-	return unlikely(zu_in_doubt(xid)) && zslot_is_lost(slot) ? ZAGE_LOST : ZAGE_SETTLED;
+	return unlikely(zu_in_doubt(xid)) && xid < zu_oldest() && zslot_is_lost(slot) ? ZAGE_LOST :
+		ZAGE_SETTLED;
 }
 
 /*

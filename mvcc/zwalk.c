@@ -567,7 +567,7 @@ zwalk_load(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, Snapshot
 
 	Assert(zc_buffer_locked(buf));
 	zslots_copy(rel, row.block, row.page, &copy->slots);
-	has_image = snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
+	has_image = zsnapshot_is_mvcc(snapshot) &&
 		may_have_image(zpage_trailer(row.page)->saved, copy->slots.oldest, snapshot);
 	if (has_image)
 		memcpy(copy->page.data, row.page, BLCKSZ);

@@ -139,6 +139,6 @@ zvis_check_temp(UndoPtr ptr, ZXid xid, Snapshot snapshot)
 bool
 zssi_needed(Relation rel, Snapshot snapshot)
 {
-	return IsolationIsSerializable() && snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
+	return IsolationIsSerializable() && zsnapshot_is_mvcc(snapshot) &&
 		CheckForSerializableConflictOutNeeded(rel, snapshot);
 }

@@ -2,9 +2,9 @@
  * page/zpage.h - the table page: layout, accessors and mutators.
  *
  * Mutators change a page that the caller has locked exclusively, or a private
- * copy. They take no locks, and write no WAL and no undo. Only zpage_prune and
- * zpage_compact raise errors: ERRCODE_DATA_CORRUPTED, if zpage_rows_ok is false
- * for the page. Callers check what a mutator needs before they enter a critical
+ * copy. They take no locks, and write no WAL and no undo. Only zpage_prune
+ * raises an error: ERRCODE_DATA_CORRUPTED, if zpage_rows_ok is false for the
+ * page. Callers check what a mutator needs before they enter a critical
  * section. DML, rollback and redo call the same functions.
  *
  *	0         PageHeaderData (24); pd_prune_xid is 0, so that heap's readers
@@ -496,11 +496,6 @@ typedef struct ZPruneItem
  * all free space, and drops unused line pointers at the end.
  */
 extern void zpage_prune(Page page, const ZPruneItem *items, int nitems);
-
-/*
- * zpage_compact: moves the rows together, so that the hole has all free space.
- */
-extern void zpage_compact(Page page);
 
 /* zpage_gain: returns by how much zpage_prune(items) would enlarge the hole. */
 extern int	zpage_gain(Page page, const ZPruneItem *items, int nitems);

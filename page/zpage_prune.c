@@ -58,11 +58,12 @@ check_items(Page page)
 }
 
 /*
- * zpage_compact: See zpage.h. Afterwards the rows are in the order of their
- * line pointers, the first one at the end of the page.
+ * Moves the rows together, so that the hole has all free space. Afterwards they
+ * are in the order of their line pointers, the first one at the end of the
+ * page.
  */
-void
-zpage_compact(Page page)
+static void
+compact(Page page)
 {
 	PageHeader	ph = (PageHeader) page;
 	OffsetNumber max = PageGetMaxOffsetNumber(page);
@@ -184,7 +185,7 @@ zpage_prune(Page page, const ZPruneItem *items, int nitems)
 				break;
 		}
 	}
-	zpage_compact(page);
+	compact(page);
 	drop_trailing_unused(page);
 }
 

@@ -5,6 +5,7 @@ import re
 import statistics
 
 import rules
+import way
 from measure_source import (CODE_WIDTH, COMMENT_WIDTH, MANY_PARAMETERS, TOP, blank, call_graph, circles, many_parameters,
                             sources, tracked)
 
@@ -103,6 +104,9 @@ def main(arguments):
     row("lines of C that are code", sum(code_lines(s) for s in every))
     row("functions with a table and a place in it side by side", sum(1 for _, f in functions if takes_table_and_place(f)))
     row("functions that ask for a slot's state", sum(1 for _, f in functions if asks_slot(f)))
+    places, rooms, climbs, returns = way.way_of(every, "zheap_tuple_update", "snapshot")
+    row("an UPDATE's snapshot: places, rooms, climbs, returns",
+        f"{len(places)}, {len(rooms)}, {climbs}, {returns} (tools/way.py)")
     definitions, citations = rules.collect()
     passed = reached_from(graph, "dml/zupdate.c")
     cited = {name for name, places in citations.items() if any(path in passed for path, _ in places)}
@@ -128,6 +132,8 @@ def main(arguments):
     for s, f in many:
         print(f"{s.path}:{f.first}: {f.name} has {len(f.parameters)} parameters")
     if verbose:
+        for path, name in places:
+            print(f"{path}: {name} is given an UPDATE's snapshot")
         for path, number, name in statics:
             print(f"{path}:{number}: static {name}")
         for path, number, kind, width in wide:

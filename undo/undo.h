@@ -172,13 +172,6 @@ zu_in_doubt(ZXid xid)
 }
 
 /*
- * Returns whether xid is below `oldest` and has not committed, so that its undo
- * is lost. xid heads the chain of a slot on a locked page and lies in the
- * window. A transaction so old that clog has forgotten it counts as committed.
- */
-extern bool zu_is_lost(ZXid xid);
-
-/*
  * Returns zu_oldest(), or zu_temp_oldest() if ptr points to a record of a
  * temporary table.
  */
@@ -735,7 +728,7 @@ extern void zu_create_storage(RelFileLocator locator, char persistence);
  * Raises the error for a command that treats the undo log as a table:
  * "zundo.undo_log cannot be <what>".
  */
-extern void zu_ddl_refuse(const char *what);
+extern void zu_ddl_refuse(const char *what) zc_noreturn;
 
 /*
  * zu_redo_map, zu_redo_discard, zu_redo_truncate: replay the undo log's own

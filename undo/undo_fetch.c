@@ -60,12 +60,13 @@ is_before_discard(const ZuMapEntry *map, UndoPtr ptr)
 }
 
 /*
- * zu_is_discarded: See undo_internal.h. Compares the generation of the pointer
+ * Returns whether the map or the log's discard pointer says that the record at
+ * ptr, which was not found, may be gone. Compares the generation of the pointer
  * with that of the map entry; if they are equal, the state of the extent and
- * the discard pointer decide.
+ * the discard pointer decide. Takes the map page's share lock.
  */
-bool
-zu_is_discarded(UndoPtr ptr)
+static bool
+is_discarded(UndoPtr ptr)
 {
 	ZuMapEntry	map;
 	uint32		ahead;
@@ -202,7 +203,7 @@ zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
 	is_record = len > 0 && zur_unpack(buf, len, rec) && zxid_possible(rec->xid);
 	if (likely(is_record && rec->relnumber == expect_relnumber && rec->block == expect_block))
 		return ZU_FETCHED;
-	if (zuptr_is_temp(ptr) ? len == 0 || is_record : ptr == InvalidUndoPtr || zu_is_discarded(ptr))
+	if (zuptr_is_temp(ptr) ? len == 0 || is_record : ptr == InvalidUndoPtr || is_discarded(ptr))
 		return ZU_DISCARDED;
 	if (len == 0 || is_record)
 		report_lost(ptr, expect_relnumber, expect_block);
@@ -226,7 +227,7 @@ read_record(const char *src, Size len, RelFileNumber relnumber, BlockNumber bloc
 /*
  * zu_fetch_saved: See undo.h. Does not ask the map why the record is missing: a
  * pointer to an image may be of any age, and after 2^20 generations of its
- * extent, less a few, zu_is_discarded takes it for a new one.
+ * extent, less a few, is_discarded takes it for a new one.
  */
 bool
 zu_fetch_saved(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,

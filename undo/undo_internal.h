@@ -16,6 +16,12 @@
  */
 extern Buffer zu_read_block(BlockNumber block, ReadBufferMode mode);
 
+/*
+ * The same, for modes that do not lock. Tries the buffer that held the block
+ * last time, which saves the look-up in the buffer table.
+ */
+extern Buffer zu_recent_block(BlockNumber block, ReadBufferMode mode);
+
 /* Makes page a meta page without extents. */
 extern void zu_meta_init(Page page, ZXid oldest);
 
@@ -158,12 +164,6 @@ extern void zu_twin_init(Page page, BlockNumber first);
 
 /* Counts a change of the page and computes its checksum anew. */
 extern void zu_twin_seal(Page page);
-
-/*
- * Returns whether page, whatever its bytes, is a valid twin of the pair at
- * block 'first'.
- */
-extern bool zu_twin_valid(Page page, BlockNumber first);
 
 /*
  * Pins and share-locks the better twin of the pair at block 'first'. Raises
@@ -437,9 +437,6 @@ extern void zu_pin_shmem_startup(void);
  */
 extern void zu_note_waiting(TimestampTz until);
 
-/* Returns whether the pin's process itself waits for space. */
-extern bool zu_is_waiting(const ZuPin *pin);
-
 /*
  * zu_may_cancel: returns whether UNDO-33 allows to end the pin's transaction,
  * and it does not wait for space itself.
@@ -489,13 +486,6 @@ extern void zu_fence_leave(bool taken);
  */
 extern bool zu_copy_page(uint32 extent, uint32 generation, int page, char *dst,
 						 ReadBufferMode mode);
-
-/*
- * Returns whether the map or the log's discard pointer says that the record at
- * ptr may be gone. Called after the record was not found. Takes the map page's
- * share lock.
- */
-extern bool zu_is_discarded(UndoPtr ptr);
 
 /* Prefetches the cache line at p. */
 #ifdef __GNUC__

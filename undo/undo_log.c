@@ -84,8 +84,6 @@ typedef struct MyLog
 	ZuExtent	ahead;			/* allocated, not entered; generation 0 = none */
 	int			page;			/* insert position in current; page 64 = full */
 	int			off;
-	Buffer		last_buffer;	/* where the page at the insert position was
-								 * last seen */
 	Buffer		pinned;			/* that page's buffer if it stays pinned from
 								 * op to op; else InvalidBuffer */
 	BlockNumber pinned_block;
@@ -460,15 +458,13 @@ static Buffer
 lock_op_page(uint32 extent, int page, bool init)
 {
 	BlockNumber block = zu_extent_block(extent) + page;
-	Buffer		buf = my.last_buffer;
+	Buffer		buf;
 
 	Assert(page >= 0 && page < ZU_EXTENT_PAGES);
 	Assert(extent < pg_atomic_read_u32(&zu_my.entry->limit));	/* UNDO-4 */
 	if (init)
 		return zu_read_block(block, RBM_ZERO_AND_LOCK);
-	if (!BufferIsValid(buf) ||
-		!ReadRecentBuffer(zu_my.locator, MAIN_FORKNUM, block, buf))
-		buf = zu_read_block(block, RBM_ZERO_ON_ERROR);
+	buf = zu_recent_block(block, RBM_ZERO_ON_ERROR);
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	return buf;
 }
@@ -726,9 +722,8 @@ zu_op_finish(ZuOp *op, XLogRecPtr recptr)
 		return;
 	}
 	log = my_shared();
-	my.last_buffer = op->buffers[op->npages - 1];
 	Assert(op->npages > 1 ||	/* the op is written (UNDO-13) */
-		   ((PageHeader) BufferGetPage(my.last_buffer))->pd_lower == op->start + op->total);
+		   ((PageHeader) BufferGetPage(op->buffers[0]))->pd_lower == op->start + op->total);
 	for (int i = 0; i < op->npages; i++)
 	{
 		if (!XLogRecPtrIsInvalid(recptr))

@@ -95,30 +95,30 @@ zu_read_block(BlockNumber block, ReadBufferMode mode)
 	return ReadBufferWithoutRelcache(zu_my.locator, MAIN_FORKNUM, block, mode, NULL, true);
 }
 
-/*
- * zu_lock_page: See undo_internal.h. Tries the buffer that held the block last
- * time, which saves the look-up in the buffer table.
- */
+Buffer
+zu_recent_block(BlockNumber block, ReadBufferMode mode)
+{
+	RecentBuffer *r = &my.recent[block % RECENT_BUFFERS];
+
+	if (r->block != block || !BufferIsValid(r->buffer) ||
+		!ReadRecentBuffer(zu_my.locator, MAIN_FORKNUM, block, r->buffer))
+	{
+		r->buffer = zu_read_block(block, mode);
+		r->block = block;
+	}
+	return r->buffer;
+}
+
 Buffer
 zu_lock_page(uint32 extent, int page, ReadBufferMode mode)
 {
-	BlockNumber block = zu_extent_block(extent) + page;
-	RecentBuffer *r = &my.recent[block % RECENT_BUFFERS];
 	Buffer		buf;
 
 	/* the limit was checked under the fence; it may have been lowered since */
 	Assert(LWLockHeldByMe(zu_my_fence()));
 	Assert(page >= 0 && page < ZU_EXTENT_PAGES);
 	zcount(ZCOUNT_PAGES, 1);
-	if (r->block == block && BufferIsValid(r->buffer) &&
-		ReadRecentBuffer(zu_my.locator, MAIN_FORKNUM, block, r->buffer))
-		buf = r->buffer;
-	else
-	{
-		buf = zu_read_block(block, mode);
-		r->block = block;
-		r->buffer = buf;
-	}
+	buf = zu_recent_block(zu_extent_block(extent) + page, mode);
 	zundo_abort_lock_buffer(buf, BUFFER_LOCK_SHARE);
 	return buf;
 }

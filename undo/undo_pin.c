@@ -706,11 +706,11 @@ zu_note_waiting(TimestampTz until)
 }
 
 /*
- * zu_is_waiting: See undo_internal.h. A mark counts only until the time that
- * its process has noted, so an old one means nothing.
+ * Returns whether the pin's process itself waits for space. A mark counts only
+ * until the time that its process has noted, so an old one means nothing.
  */
-bool
-zu_is_waiting(const ZuPin *pin)
+static bool
+is_waiting(const ZuPin *pin)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	bool		result;
@@ -779,7 +779,7 @@ bool
 zu_may_cancel(const ZuPin *pin)
 {
 	return (pin->kind == ZU_PIN_CLIENT || pin->kind == ZU_PIN_AUTOVACUUM) && !pin->exempt &&
-		!zu_is_waiting(pin);
+		!is_waiting(pin);
 }
 
 /*

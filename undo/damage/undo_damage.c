@@ -46,7 +46,6 @@
 #include "undo/undo_internal.h"
 
 #include "access/transam.h"
-#include "storage/lwlock.h"
 #include "miscadmin.h"
 
 /*
@@ -54,9 +53,6 @@
  * far behind the end of the latest load.
  */
 #define MAX_DOUBT	(1 << 20)
-
-/* Number of places in the cache of committed transactions (zu_is_lost). */
-#define KNOWN_COMMITTED	256
 
 /*
  * zu_widen_doubt: See undo_entry.h. Only what earlier loads had added is cut
@@ -83,42 +79,6 @@ zu_widen_doubt(ZuEntry *entry, ZXid from, ZXid to)
 	pg_atomic_write_u64(&entry->doubt.to, to);
 	pg_atomic_write_u64(&entry->doubt.from, from);
 	pg_write_barrier();
-}
-
-/* Returns whether xid has committed, or is so old that clog does not tell. */
-static bool
-has_committed(ZXid xid)
-{
-	bool		committed;
-
-	/*
-	 * clog must not be cut off while it is read. The comparison needs the
-	 * whole xid: the window may lie more than 2^31 transactions back.
-	 */
-	LWLockAcquire(XactTruncationLock, LW_SHARED);
-	committed = xid < zxid_widen(zc_oldest_clog_xid()) || TransactionIdDidCommit(zxid_to_xid(xid));
-	LWLockRelease(XactTruncationLock);
-	return committed;
-}
-
-/*
- * zu_is_lost: See undo.h. Caches xids that have committed, so that clog is
- * read once for most of them.
- */
-bool
-zu_is_lost(ZXid xid)
-{
-	static ZXid known[KNOWN_COMMITTED]; /* transaction ids are the server's,
-										 * so the answers hold in every
-										 * database */
-	ZXid	   *place = &known[xid % KNOWN_COMMITTED];
-
-	if (*place == xid || xid >= zu_oldest())
-		return false;
-	if (!has_committed(xid))
-		return true;
-	*place = xid;
-	return false;
 }
 
 /*

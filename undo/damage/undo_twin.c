@@ -76,11 +76,12 @@ zu_twin_seal(Page page)
 }
 
 /*
- * zu_twin_valid: See undo_internal.h. Checks pd_lower before it computes the
- * checksum, which depends on it.
+ * Returns whether page, whatever its bytes, is a valid twin of the pair at
+ * block 'first'. Checks pd_lower before it computes the checksum, which depends
+ * on it.
  */
-bool
-zu_twin_valid(Page page, BlockNumber first)
+static bool
+is_valid(Page page, BlockNumber first)
 {
 	const ZuTwinHeader *h = twin_header(page);
 	uint32		lower = ((PageHeader) page)->pd_lower;
@@ -124,9 +125,9 @@ zu_twins_report_lost(BlockNumber first)
 static int
 newer_twin(Page a, Page b, BlockNumber first)
 {
-	if (!zu_twin_valid(a, first))
-		return zu_twin_valid(b, first) ? 1 : -1;
-	if (twin_header(b)->changes > twin_header(a)->changes && zu_twin_valid(b, first))
+	if (!is_valid(a, first))
+		return is_valid(b, first) ? 1 : -1;
+	if (twin_header(b)->changes > twin_header(a)->changes && is_valid(b, first))
 		return 1;
 	return 0;
 }
@@ -200,7 +201,7 @@ zu_twins_state(BlockNumber first, bool valid[2], uint64 changes[2])
 	{
 		Page		page = BufferIsValid(t.buffer[i]) ? BufferGetPage(t.buffer[i]) : NULL;
 
-		valid[i] = page != NULL && zu_twin_valid(page, first);
+		valid[i] = page != NULL && is_valid(page, first);
 		changes[i] = page != NULL ? twin_header(page)->changes : 0;
 	}
 	zu_twins_unlock(&t);
@@ -217,7 +218,7 @@ zu_twins_copy(BlockNumber first, char *dst)
 	{
 		Page		page = BufferIsValid(t.buffer[i]) ? BufferGetPage(t.buffer[i]) : NULL;
 
-		if (page != NULL && zu_twin_valid(page, first) &&
+		if (page != NULL && is_valid(page, first) &&
 			(best < 0 || twin_header(page)->changes > twin_header((Page) dst)->changes))
 		{
 			memcpy(dst, page, BLCKSZ);
@@ -256,14 +257,14 @@ zu_twins_lock(ZuTwins *t, BlockNumber first)
 	good = zu_twins_page(t);
 	other = BufferGetPage(t->buffer[1 - t->source]);
 	if (likely(twin_header(other)->changes == twin_header(good)->changes &&
-			   zu_twin_valid(other, first)))
+			   is_valid(other, first)))
 		return;
 	ereport(LOG,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("block %u of relation \"%s\" was damaged and has been repaired from block %u",
 					zu_twin_block(first, 1 - t->source), "zundo.undo_log",
 					zu_twin_block(first, t->source)),
-			 zu_twin_valid(other, first) ?
+			 is_valid(other, first) ?
 			 errdetail("It had missed %llu of %llu changes.",
 					   (unsigned long long) (twin_header(good)->changes -
 											 twin_header(other)->changes),
@@ -350,7 +351,7 @@ zu_twins_unlock(ZuTwins *t)
 static void
 take_twin(const ZuTwins *t, int to, int from)
 {
-	Assert(zu_twin_valid(BufferGetPage(t->buffer[from]), t->first));	/* UNDO-40 */
+	Assert(is_valid(BufferGetPage(t->buffer[from]), t->first)); /* UNDO-40 */
 	copy_twin(BufferGetPage(t->buffer[to]), BufferGetPage(t->buffer[from]));
 	PageSetLSN(BufferGetPage(t->buffer[to]), PageGetLSN(BufferGetPage(t->buffer[from])));
 	MarkBufferDirty(t->buffer[to]);
@@ -398,7 +399,7 @@ zu_twins_redo(ZuTwins *t, XLogReaderState *record, uint8 id)
 		todo[i] = XLogReadBufferForRedoExtended(record, id + i, RBM_ZERO_ON_ERROR, false,
 												&t->buffer[i]) == BLK_NEEDS_REDO;
 		valid[i] = BufferIsValid(t->buffer[i]) &&
-			zu_twin_valid(BufferGetPage(t->buffer[i]), t->first);
+			is_valid(BufferGetPage(t->buffer[i]), t->first);
 	}
 
 	/*
