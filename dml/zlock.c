@@ -691,7 +691,8 @@ zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlo
 	{
 		if (search.newer && mode != LockTupleKeyShare && zctid_is_compared())
 			slot->tts_tid.ip_posid |= ZTID_NEWER;	/* GUARD-4 */
-		zlevel_note_lock(rel, tid, writer.xid, cid);
+		zlevel_note_lock(rel, tid, writer.xid, cid,
+						 (flags & TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS) != 0);
 		if (search.found != NULL && !search.by_key)
 			zlevel_note_found(rel, tid, cid);
 	}

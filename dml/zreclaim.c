@@ -45,8 +45,9 @@
 
 /*
  * A page is entered in the map when its free space has grown by a STEP, to
- * MIN_SPACE at least: not for each row. The map of a table of fewer than
- * MIN_BLOCKS is not made.
+ * MIN_SPACE at least: not for each row. If the transaction has not looked at
+ * the page before, is_milestone stands for that. The map of a table of fewer
+ * than MIN_BLOCKS is not made.
  */
 #define MIN_BLOCKS	32
 #define MIN_SPACE	(BLCKSZ / 4)
@@ -169,6 +170,7 @@ void
 zreclaim_note(Relation rel, Buffer buf, OffsetNumber off, int gain)
 {
 	BlockNumber block = BufferGetBlockNumber(buf);
+	bool		looked = false;
 
 	Assert(zc_buffer_locked(buf));
 	if (my.last.relnumber == rel->rd_locator.relNumber && my.last.block == block &&
@@ -182,8 +184,10 @@ zreclaim_note(Relation rel, Buffer buf, OffsetNumber off, int gain)
 		my.last.relnumber = rel->rd_locator.relNumber;
 		my.last.block = block;
 		my.last.space = zreclaim_space(BufferGetPage(buf));
+		looked = true;
 	}
-	if (my.last.space < MIN_SPACE || my.last.space / STEP == (my.last.space - gain) / STEP)
+	if (my.last.space < MIN_SPACE ||
+		(!looked && my.last.space / STEP == (my.last.space - gain) / STEP))
 		return;
 
 	/*

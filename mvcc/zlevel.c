@@ -220,27 +220,33 @@ zlevel_forget_locked(Relation rel, const ItemPointerData *tid)
 
 /* zlevel_note_lock: See zlevel.h. */
 void
-zlevel_note_lock(Relation rel, const ItemPointerData *tid, ZXid xid, CommandId cid)
+zlevel_note_lock(Relation rel, const ItemPointerData *tid, ZXid xid, CommandId cid, bool by_plan)
 {
 	ZLevel	   *level = zlevel_current();
 
 	Assert(xid != InvalidZXid);
-	level->lock.xid = xid;
-	level->lock.cid = cid;
-	level->lock.reloid = RelationGetRelid(rel);
-	level->lock.tid = *tid;
+	level->lock[by_plan].xid = xid;
+	level->lock[by_plan].cid = cid;
+	level->lock[by_plan].reloid = RelationGetRelid(rel);
+	level->lock[by_plan].tid = *tid;
 }
 
-/* zlevel_locked_last: See zlevel.h. */
+/*
+ * zlevel_locked_last: See zlevel.h. Between the lock of an upsert and its
+ * update, a subquery of the SET clause may lock other rows.
+ */
 bool
 zlevel_locked_last(Relation rel, const ItemPointerData *tid, ZXid xid, CommandId cid)
 {
 	const ZLevel *level = zlevel_current();
 
-	return level->lock.xid == xid && level->lock.cid == cid &&
-		level->lock.reloid == RelationGetRelid(rel) &&
-		ItemPointerEquals(unconstify(ItemPointerData *, &level->lock.tid),
-						  unconstify(ItemPointerData *, tid));
+	for (int i = 0; i < lengthof(level->lock); i++)
+		if (level->lock[i].xid == xid && level->lock[i].cid == cid &&
+			level->lock[i].reloid == RelationGetRelid(rel) &&
+			ItemPointerEquals(unconstify(ItemPointerData *, &level->lock[i].tid),
+							  unconstify(ItemPointerData *, tid)))
+			return true;
+	return false;
 }
 
 /* zlevel_note_found: See zlevel.h. */

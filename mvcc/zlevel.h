@@ -52,14 +52,14 @@ typedef struct ZLevel
 	char	   *bytes;			/* NULL: no change yet */
 	uint32		capacity;		/* of bytes */
 
-	/* The row that this level has locked last. */
+	/* The rows that this level has locked last: [1] by its plan, [0] others. */
 	struct
 	{
 		ZXid		xid;		/* of the locker; Invalid: none */
 		CommandId	cid;
 		Oid			reloid;
 		ItemPointerData tid;
-	}			lock;
+	}			lock[2];
 
 	/* What zlevel_reads_only has answered last. */
 	struct
@@ -95,13 +95,15 @@ extern bool zlevel_reads_only(Relation rel);
 /*
  * zlevel_note_lock: notes that (sub)transaction xid has locked the row at tid
  * for command cid, perhaps without a record because it held the row already.
+ * by_plan: the query is SELECT FOR UPDATE or its kind, or has a part that is.
  *
  * zlevel_locked_last: returns whether this is the row that the current level
- * has locked last, for the same (sub)transaction and command. An update of such
- * a row shows our xid as xmax, as heap does; applications use that to
- * distinguish the UPDATE of an upsert from its INSERT.
+ * has locked last, by its plan or otherwise, for the same (sub)transaction and
+ * command. An update of such a row shows our xid as xmax, as heap does;
+ * applications use that to distinguish the UPDATE of an upsert from its INSERT.
  */
-extern void zlevel_note_lock(Relation rel, const ItemPointerData *tid, ZXid xid, CommandId cid);
+extern void zlevel_note_lock(Relation rel, const ItemPointerData *tid, ZXid xid, CommandId cid,
+							 bool by_plan);
 extern bool zlevel_locked_last(Relation rel, const ItemPointerData *tid, ZXid xid, CommandId cid);
 
 /*

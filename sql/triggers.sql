@@ -151,6 +151,12 @@ BEGIN
 END $$;
 INSERT INTO t VALUES (9, 0, 'locks') ON CONFLICT (id) DO UPDATE SET n = lock_row(1)
 	RETURNING *, xmin = pg_current_xact_id()::xid AS by_us, xmax = 0 AS inserted;
+-- a subquery of the statement does
+CREATE TABLE u (id int PRIMARY KEY, n int);
+INSERT INTO u VALUES (1, 0) ON CONFLICT (id) DO UPDATE SET n = (SELECT 8 FROM t WHERE id = 1 FOR UPDATE)
+	RETURNING *, xmax = 0 AS inserted;
+INSERT INTO u VALUES (1, 0) ON CONFLICT (id) DO UPDATE SET n = (SELECT 8 FROM t WHERE id = 1 FOR UPDATE)
+	RETURNING *, xmax = 0 AS inserted;
 UPDATE t SET n = 99 WHERE id = 9 RETURNING xmin = pg_current_xact_id()::xid AS by_us;
 ROLLBACK;
 UPDATE t SET n = 3 WHERE id = 9 RETURNING xmin = pg_current_xact_id()::xid AS by_us, xmax = 0 AS not_locked;

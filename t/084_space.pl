@@ -52,6 +52,12 @@ grows('queue', 2, 'a queue',
 			"DELETE FROM queue WHERE id <= $_ * 100;") } 1 .. 90);
 $old->query_safe('COMMIT');
 
+# Each row is deleted by a transaction of its own, in no order.
+sql('CREATE TABLE single (id int PRIMARY KEY, k int, f text) USING zheap', ';', fill('single', 6000));
+grows('single', 1.2, 'rows deleted one by one',
+	q{DO $$ BEGIN FOR i IN 1..5000 LOOP DELETE FROM single WHERE id = 1 + i * 7919 % 6000; COMMIT; END LOOP; END $$;},
+	'INSERT INTO single SELECT g, g, repeat($$x$$, 120) FROM generate_series(6001, 11000) g;');
+
 # The free space map names a page whose rows are deleted by a transaction in
 # progress: new sessions put their rows on one page, not on one each.
 for my $how ('insert', 'move')
