@@ -322,6 +322,14 @@ release_of_all()
 	if "$top/zundo" release-check; then result ok release-check; else result fail "./zundo release-check"; fi
 }
 
+# analyzers_of_all: runs ./zundo check --analyze as one more test of --long.
+analyzers_of_all()
+{
+	[ ${#parts[@]} -eq 0 ] && [ ${#names[@]} -eq 0 ] || return 0
+	pg=analyzers
+	if "$top/zundo" check --analyze; then result ok analyzers; else result fail "./zundo check --analyze"; fi
+}
+
 # parse_test_options ARGUMENT...: sets $versions, $parts, $names, $tier (default, one, all
 # or long), $moved, $zbtree, $record and $coverage.
 parse_test_options()
@@ -405,6 +413,7 @@ run_tests()
 	show_minutes
 	[ $coverage = no ] || report_coverage
 	[ $tier != long ] || coverage_of_all
+	[ $tier != long ] || analyzers_of_all
 	[ $tier != long ] || release_of_all
 	for v in "${failures[@]}"; do echo "failed on $v"; done
 	echo "$passed passed, $failed failed"
