@@ -68,7 +68,7 @@ typedef struct LockerSearch
 								 * none */
 	int			own;			/* strongest lock read in our own slots; -1 =
 								 * none */
-	bool		own_by_tag;		/* found by the row's lock tag only */
+	bool		own_by_tag;		/* it was found by the row's lock tag */
 } LockerSearch;
 
 /*
@@ -133,10 +133,10 @@ note_slot_lock(LockerSearch *search, int held, bool by_tag)
 {
 	note_own_lock(search, held);
 	if (held > search->own)
+	{
+		search->own = held;
 		search->own_by_tag = by_tag;
-	else if (held == search->own)
-		search->own_by_tag &= by_tag;
-	search->own = Max(search->own, held);
+	}
 }
 
 /*
