@@ -39,7 +39,7 @@ zvarint_put_long(char *p, uint32 v)
 	return p;
 }
 
-/* zvarint_get: See varint.h. */
+/* zvarint_get_long: See varint.h. */
 const char *
 zvarint_get_long(const char *p, const char *end, uint32 *v)
 {

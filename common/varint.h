@@ -16,6 +16,7 @@
  * zvarint_get: reads one varint from the bytes p .. end - 1 into *v. Returns
  * the byte after it, or NULL if the bytes end before it does, its value
  * exceeds 32 bits, or it has more bytes than zvarint_put writes.
+ * zvarint_get_long does that for a number of any size.
  */
 extern int	zvarint_size(uint32 v);
 extern char *zvarint_put_long(char *p, uint32 v);

@@ -35,6 +35,7 @@
 #include "storage/lwlock.h"
 #include "storage/procarray.h"
 #include "storage/shmem.h"
+#include "undo/undo.h"
 
 /*
  * A word of the table stands for 32 transactions with successive ids. Its lower
@@ -102,7 +103,8 @@ zcommitted_note(ZXid xid)
 	uint64		old = pg_atomic_read_u64(word);
 
 	Assert(xid <= ZXID_MASK && TransactionIdDidCommit(zxid_to_xid(xid)));	/* VIS-9 */
-	Assert(!TransactionIdIsInProgress(zxid_to_xid(xid)));
+	/* the server takes one of more than 2^31 transactions ago for a future one */
+	Assert(xid < zu_oldest() || !TransactionIdIsInProgress(zxid_to_xid(xid)));
 	while (old >> 32 <= add >> 32)
 	{
 		uint64		new = old >> 32 == add >> 32 ? old | add : add;

@@ -103,6 +103,8 @@ typedef struct Trail
 	uint16		top;			/* the newest entry */
 	uint16		bottom;			/* the oldest */
 	UndoPtr		next;			/* the record below that */
+	bool		ascends;		/* a record has a greater xid than the one
+								 * above it, which was pushed later */
 	uint16		newest[ZHEAP_MAX_OFFSET + 2];	/* the newest entry about each
 												 * row; element 0: about
 												 * several rows */
@@ -279,6 +281,7 @@ add_below(Trail *t, const ZuHeader *header)
 
 		above->below = i;
 		e->order = above->order + 1;
+		t->ascends |= above->header.xid < header->xid;
 	}
 	else
 		t->top = i;
@@ -306,6 +309,7 @@ add_above(Trail *t, const ZuHeader *header)
 	e->header = *header;
 	e->order = below->order - 1;
 	e->below = t->top;
+	t->ascends |= header->xid < below->header.xid;
 	e->same = NONE;
 	t->top = i;
 	if (row < 0)
@@ -372,6 +376,7 @@ new_trail(const ZChain *chain, const ZuHeader *headers, int n)
 		return NULL;
 	t->relnumber = chain->relnumber;
 	t->block = chain->block;
+	t->ascends = false;
 	memset(t->newest, 0xFF, sizeof(t->newest));
 	for (int i = 0; i < n; i++)
 		add_below(t, &headers[i]);
@@ -629,6 +634,12 @@ next_below(Trail *t, ZChain *chain, ZTrailReader *reader, ZuRecord *rec)
  * Goes to the entry of the next record that ztrail_next is to return: the next
  * one about the row at off, or else the trail's last one. Sets *about to
  * whether it is about the row. Returns NULL at the trail's end.
+ *
+ * Of two transactions the one with the lower id may have pushed later. If it is
+ * before `oldest`, or the horizon of zhistory.c, and the other is not, a reader
+ * without a trail stops there, and all must come to the same result: a lock on
+ * the version must be found (VIS-7), and an entry that was not needed must not
+ * be missed. So such a record is returned first.
  */
 static const TrailEntry *
 next_entry(const Trail *t, ZTrailReader *reader, OffsetNumber off, bool *about)
@@ -641,6 +652,20 @@ next_entry(const Trail *t, ZTrailReader *reader, OffsetNumber off, bool *about)
 	*about = i != NONE;
 	if (i == NONE)
 		i = t->bottom;
+	if (unlikely(t->ascends))
+	{
+		const TrailEntry *entries = t->entries;
+		ZXid		xid = entries[i].header.xid;
+
+		for (uint16 k = reader->at; k != i; k = entries[k].below)
+			if (entries[k].header.xid < xid &&
+				entries[k].header.xid < entries[entries[k].below].header.xid)
+			{
+				*about = false;
+				i = k;
+				break;
+			}
+	}
 	reader->at = t->entries[i].below;
 	return &t->entries[i];
 }

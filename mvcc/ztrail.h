@@ -52,10 +52,11 @@ ztrail_start(ZTrailReader *reader)
 /*
  * ztrail_next: does what zchain_next does for a reader that looks for records
  * about the row at off, LOCK records included. It may pass over others: where a
- * caller stops at one, it does so only to read less. *rec is sure to have a
- * payload only if whole is set and the record is about a version of the row;
- * else it may have only what ZuHeader has. If the caller begins the chain anew
- * at chain->next, the same reader continues there.
+ * caller stops at one, it does so only to read less. But it returns one whose
+ * xid is less than that of the next record that it returns. *rec is sure to
+ * have a payload only if whole is set and the record is about a version of the
+ * row; else it may have only what ZuHeader has. If the caller begins the chain
+ * anew at chain->next, the same reader continues there.
  *
  * For n rows of a page and m records in its chain, all calls together read the
  * header of each of the m records about twice, and each row's own records.

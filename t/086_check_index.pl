@@ -274,7 +274,31 @@ damaged('another included value (INDEX-4)', sub {
 		return $page; }, "1|9|INDEX-4|the entry of $ninth has the row's key, but not its bytes, and the row is not marked as one with stale entries");
 sql('UPDATE e SET b = b + 1');
 is(sql(q{SELECT * FROM zundo.check_index('e_a')}), '', 'the rows are marked now');
-sound($node, 'in the end', 's', 'e');
+# a younger id below an older one in a chain: what counts as seen does not depend on the records that were read before
+sql(q{CREATE TABLE order_of (id int, k int, v int) USING zheap; CREATE INDEX order_k ON order_of USING zbtree (k);
+	INSERT INTO order_of SELECT g, g, 0 FROM generate_series(1, 120) g});
+ok(all_discarded($node), 'nothing keeps undo');
+my ($first, $second, $third, $checker, $seeing) = map { session($node) } 1 .. 5;
+ask($_, 'BEGIN; SELECT pg_current_xact_id()') for $first, $second, $third;
+sql('UPDATE order_of SET k = k + 1000 WHERE id = 100');
+sql("UPDATE order_of SET v = 1 WHERE id = $_") for 1 .. 3;	# now all slots are in use
+ask($second, 'UPDATE order_of SET v = 1 WHERE id = 50; COMMIT');
+sql('UPDATE order_of SET v = 2 WHERE id >= 40');
+my $of_order = q{SELECT * FROM zundo.check_index('order_k')};
+is(ask($checker, "BEGIN; $of_order"), '', 'the first transaction may see nothing of it');
+ask($first, 'COMMIT');
+ask($seeing, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM order_of');
+for (1 .. 1800)
+{
+	sql('VACUUM order_of');
+	last if sql(q{SELECT entries FROM zundo.index_entries('order_k')}) == 120;
+	select(undef, undef, undef, 0.1);
+}
+is(sql(q{SELECT entries FROM zundo.index_entries('order_k')}), '120', 'the entry of the old key is gone');
+is(ask($checker, $of_order), '', 'nobody needs it');
+is(sql($of_order), '', '... nor in another transaction');
+$_->quit for $first, $second, $third, $checker, $seeing;
+sound($node, 'in the end', 's', 'e', 'order_of');
 no_crash($node);
 $node->stop;
 done_testing();
