@@ -52,18 +52,18 @@ for ([ 0, 0, 'True' ], [ 1, 25, 'True' ], [ 2, 50, 'True' ], [ 2, 51, 'False' ],
 }
 
 # the lines of memory that sessions take from each other
+my $folder = PostgreSQL::Test::Utils::tempdir();
 my ($lines, $errors);
 SKIP:
 {
 	skip 'for Linux on x86-64', 1 if qx(uname -sm) !~ /^Linux x86_64/;
 	IPC::Run::run([$python, "$bench/compare.py", '--bindir', dirname((grep { -x } map { "$_/postgres" } split(/:/, $ENV{PATH}))[0]),
-		'--shared-lines', 'select', '--transactions', 5], '>', \$lines, '2>', \$errors);
+		'--shared-lines', 'select', '--transactions', 5, '--results', $folder], '>', \$lines, '2>', \$errors);
 	like($lines, qr{^\| all \| \d+\.\d / \d+\.\d \|$}m, 'shared lines are counted') or diag $errors;
 }
 
 # the default run
 my ($postgres) = grep { -x } map { "$_/postgres" } split(/:/, $ENV{PATH});
-my $folder = PostgreSQL::Test::Utils::tempdir();
 my ($out, $err);
 ok(IPC::Run::run([$python, "$bench/compare.py", '--bindir', dirname($postgres), '--rounds', 1, '--results', $folder], '>', \$out, '2>', \$err),
 	'compare.py succeeds') or diag $err;
