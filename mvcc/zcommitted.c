@@ -103,7 +103,11 @@ zcommitted_note(ZXid xid)
 	uint64		old = pg_atomic_read_u64(word);
 
 	Assert(xid <= ZXID_MASK && TransactionIdDidCommit(zxid_to_xid(xid)));	/* VIS-9 */
-	/* the server takes one of more than 2^31 transactions ago for a future one */
+
+	/*
+	 * the server takes one of more than 2^31 transactions ago for a future
+	 * one
+	 */
 	Assert(xid < zu_oldest() || !TransactionIdIsInProgress(zxid_to_xid(xid)));
 	while (old >> 32 <= add >> 32)
 	{
