@@ -227,6 +227,11 @@ $prepared->query_safe('BEGIN; UPDATE z SET n = 3');
 ok($node->wait_for_log(qr{LOG: .*could not write file "pg_stat_tmp/zundo\.\d+\.history": }, $before_sample), 'a file that cannot be written');
 $prepared->quit;
 is(sql('SELECT count(*) FROM zundo.undo_history'), '0', '... has no samples');
+# what a session has kept back, since it had added something less than a second before
+sql("CREATE TABLE late (n int) USING zheap;\nINSERT INTO late VALUES (0)");
+sql("UPDATE late SET n = 1;\nUPDATE late SET n = 2;\nUPDATE late SET n = 3");
+ok($node->poll_query_until('postgres', q(SELECT updated_in_place = 3 FROM zundo.stat_tables WHERE relname = 'late')),
+	'... is counted when it ends');
 $node->append_conf('postgresql.conf', 'zundo.max_stat_tables = 0');
 $node->restart;
 sql('UPDATE z SET n = 5; DROP TABLE z');
