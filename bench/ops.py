@@ -94,9 +94,12 @@ class Runner:
     def settle(self, engine):
         """Waits until the undo of earlier operations is discarded, so that this does not happen during the next one.
 
-        Raises BenchError if it takes too long.
+        The last bytes are discarded here and not by a worker: it may be stopped while a VACUUM waits for it. Raises
+        BenchError if it takes too long.
         """
         start = time.monotonic()
+        if engine.has_undo:
+            self.watcher(engine).query("SELECT zundo.discard()")
         while self.undo_in_use(engine) >= SETTLED_UNDO:
             if time.monotonic() - start > SETTLE_PATIENCE:
                 raise BenchError(f"undo of earlier work is still kept after {SETTLE_PATIENCE:.0f} s")
