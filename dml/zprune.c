@@ -229,10 +229,9 @@ keep_locked(Relation rel, Buffer buf, ZPruneItem *items, int n)
 /*
  * The page for which pruning found nothing to do last time. It would find
  * nothing again as long as no transaction has ended and `oldest` is the same; a
- * statement that moves all rows of a page prunes it for each of them. A row
- * that grows leaves a gap at any time, but takes its new room from the hole, so
- * gaps are counted again when pd_upper has changed. What an undone change
- * leaves, a gap or slack, is found at the next end of a transaction.
+ * statement that moves all rows of a page prunes it for each of them. What an
+ * undone change leaves, a room or slack, is found at the next end of a
+ * transaction.
  */
 static struct
 {
@@ -240,7 +239,6 @@ static struct
 	BlockNumber block;
 	ZXid		oldest;
 	uint64		completions;
-	LocationIndex upper;		/* pd_upper when the page had no gap */
 }			in_vain;
 
 /*
@@ -254,28 +252,7 @@ was_in_vain(Relation rel, BlockNumber block, ZXid oldest, uint64 completions)
 		in_vain.oldest == oldest && in_vain.completions == completions;
 }
 
-/*
- * Returns whether the page has no gap between rows that compaction would close.
- * was_in_vain holds.
- */
-static bool
-has_no_gap(Page page)
-{
-	LocationIndex upper = ((PageHeader) page)->pd_upper;
-
-	if (in_vain.upper != upper)
-	{
-		if (zpage_gain(page, NULL, 0) > 0)
-			return false;
-		in_vain.upper = upper;
-	}
-	return true;
-}
-
-/*
- * Remembers that pruning the page in buf, which has no gap, found nothing to
- * do.
- */
+/* Remembers that pruning the page in buf found nothing to do. */
 static void
 note_in_vain(Relation rel, Buffer buf, ZXid oldest, uint64 completions)
 {
@@ -283,7 +260,6 @@ note_in_vain(Relation rel, Buffer buf, ZXid oldest, uint64 completions)
 	in_vain.block = BufferGetBlockNumber(buf);
 	in_vain.oldest = oldest;
 	in_vain.completions = completions;
-	in_vain.upper = ((PageHeader) BufferGetPage(buf))->pd_upper;
 }
 
 /*
@@ -310,7 +286,7 @@ zprune_plan(Relation rel, Buffer buf, ZPrunePlan *plan)
 	const ZSlotView *overflow = NULL;
 
 	oldest = zslots_oldest(page);
-	if (was_in_vain(rel, block, oldest, completions) && has_no_gap(page))
+	if (was_in_vain(rel, block, oldest, completions))
 		return false;
 	check_rows(rel, buf);
 	if (zpage_has_overflow(page))
@@ -329,7 +305,7 @@ zprune_plan(Relation rel, Buffer buf, ZPrunePlan *plan)
 		}
 	}
 	n = keep_locked(rel, buf, items, n);
-	/* areas left behind by rows that grew are gained by compaction alone */
+	/* what undone insertions have left is gained by compaction alone */
 	if (n == 0 && zpage_gain(page, items, 0) == 0)
 	{
 		note_in_vain(rel, buf, oldest, completions);

@@ -35,16 +35,16 @@ make_space_in_place(RowChange *u)
 {
 	Page		page = BufferGetPage(u->buf);
 	OffsetNumber off = zrowchange_offset(u);
-	uint32		len = u->replacement->len;
+	int			len = u->replacement->len;
+	int			slot_bytes = u->pick.grow_to != 0 ? sizeof(ZPageSlot) : 0;
 
 	for (int tries = 0; tries < 2; tries++)
 	{
-		ItemId		lp = PageGetItemId(page, off);
-		Size		slot_bytes = u->pick.grow_to ? sizeof(ZPageSlot) : 0;
+		int			more = len - (int) ItemIdGetLength(PageGetItemId(page, off));
 
-		if (len <= ItemIdGetLength(lp) || zpage_hole(page) >= len + slot_bytes)
-			return zpage_replace_fits(page, off, len);
-		if (tries > 0 || !zprune_for_hole(&u->writer, u->buf, len + slot_bytes))
+		if (more <= 0 || zpage_hole(page) >= more + slot_bytes)
+			return true;
+		if (tries > 0 || !zprune_for_hole(&u->writer, u->buf, more + slot_bytes))
 			break;
 	}
 	return false;

@@ -163,18 +163,6 @@ zpage_has_space(Page page, OffsetNumber off, Size len)
 	return (Size) zpage_hole(page) >= len;
 }
 
-/* Makes the last len bytes of the hole the room of lp and returns them. */
-static char *
-take_from_hole(Page page, ItemId lp, Size len)
-{
-	PageHeader	ph = (PageHeader) page;
-
-	Assert(len <= (Size) zpage_hole(page));
-	zpage_set_upper(page, ph->pd_upper - len);
-	ItemIdSetNormal(lp, ph->pd_upper, len);
-	return (char *) page + ph->pd_upper;
-}
-
 /*
  * zpage_put_row: See zpage.h. The page must have space (zpage_has_space).
  * Clears the hint that there are free line pointers when it adds a new one.
@@ -197,17 +185,47 @@ zpage_put_row(Page page, OffsetNumber off, const char *row, Size len)
 	else
 		Assert(!ItemIdIsUsed(lp));
 
-	dst = take_from_hole(page, lp, len);
+	zpage_set_upper(page, ph->pd_upper - len);
+	ItemIdSetNormal(lp, ph->pd_upper, len);
+	dst = zpage_row(page, lp);
 	memcpy(dst, row, len);
 	zheader_set(dst, zheader_get(dst) & ~ZH_SLACK);
+}
+
+/*
+ * Gives the room of lp 'more' bytes of the hole: moves the rows between them.
+ * Returns the room, whose row is now at its end.
+ */
+static char *
+widen_room(Page page, ItemId lp, int more)
+{
+	PageHeader	ph = (PageHeader) page;
+	OffsetNumber max = PageGetMaxOffsetNumber(page);
+	int			upper = ph->pd_upper;
+	int			end = ItemIdGetOffset(lp);
+
+	Assert(more > 0 && more <= zpage_hole(page));
+	Assert(zpage_row_inside(page, lp));
+	memmove((char *) page + upper - more, (char *) page + upper, end - upper);
+	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
+	{
+		ItemId		other = PageGetItemId(page, off);
+
+		/* a stub keeps other things in its line pointer (PAGE-3) */
+		if (ItemIdHasStorage(other) && !ItemIdIsRedirected(other) &&
+			ItemIdGetOffset(other) <= end)
+			other->lp_off -= more;
+	}
+	lp->lp_len += more;
+	zpage_set_upper(page, upper - more);
+	return zpage_row(page, lp);
 }
 
 /* zpage_replace_fits: See zpage.h. */
 bool
 zpage_replace_fits(Page page, OffsetNumber off, Size len)
 {
-	return len <= ItemIdGetLength(PageGetItemId(page, off)) ||
-		len <= (Size) zpage_hole(page);
+	return (int) len - (int) ItemIdGetLength(PageGetItemId(page, off)) <= Max(zpage_hole(page), 0);
 }
 
 /*
@@ -245,17 +263,14 @@ void
 zpage_replace_row(Page page, OffsetNumber off, const char *row, Size len)
 {
 	ItemId		lp = PageGetItemId(page, off);
-	Size		room PG_USED_FOR_ASSERTS_ONLY = ItemIdGetLength(lp);
-	char	   *dst;
+	int			more = (int) len - (int) ItemIdGetLength(lp);
+	char	   *dst = zpage_row(page, lp);
 
 	Assert(ItemIdIsNormal(lp));
 	Assert(zpage_replace_fits(page, off, len));
 
-	if (len <= ItemIdGetLength(lp))
-		dst = zpage_row(page, lp);
-	else
-		dst = take_from_hole(page, lp, len);
-	Assert(ItemIdGetLength(lp) >= room);	/* ROOM-1 */
+	if (more > 0)
+		dst = widen_room(page, lp, more);	/* ROOM-1 */
 	memmove(dst, row, len);
 	note_slack(dst, ItemIdGetLength(lp), len);
 }

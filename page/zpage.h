@@ -394,11 +394,11 @@ extern void zpage_put_row(Page page, OffsetNumber off, const char *row, Size len
 
 /*
  * zpage_replace_fits: returns true if a row of len bytes fits the room of the
- * row at off, or the hole.
+ * row at off, or that with the hole.
  *
- * zpage_replace_row: replaces the row at off, header included. A row that does
- * not fit into the room gets a new room from the hole. The row must fit
- * (zpage_replace_fits).
+ * zpage_replace_row: replaces the row at off, header included. If the row is
+ * longer than the room, this gets what is lacking from the hole, and other rows
+ * are moved on the page. The row must fit (zpage_replace_fits).
  */
 extern bool zpage_replace_fits(Page page, OffsetNumber off, Size len);
 extern void zpage_replace_row(Page page, OffsetNumber off, const char *row, Size len);

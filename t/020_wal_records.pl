@@ -105,7 +105,7 @@ is($node->safe_psql('postgres', qq{SELECT count(*) FROM pg_get_wal_records_info(
 	WHERE resource_manager = 'zundo' AND description = 'not all-visible'}), '0', 'without records of their own');
 all_discarded($node);
 $node->safe_psql('postgres', 'VACUUM seen');
-$node->safe_psql('postgres', q{UPDATE seen SET filler = repeat('long', 50) WHERE id = 1});
+$node->safe_psql('postgres', q{UPDATE seen SET filler = repeat('long', 500) WHERE id = 1});
 is($node->safe_psql('postgres', $bits), '0', 'a move to another page clears the bits of both');
 written('MARK', 'a move to another page', 'not all-visible');
 $node->safe_psql('postgres', 'INSERT INTO u SELECT generate_series(1, 10)');

@@ -201,9 +201,12 @@ page_update(Model *m)
 	ZDelta		delta;
 	Saved	   *saved;
 	char	   *p;
+	int			hole = zpage_hole(page);
+	int			room;
 
 	if (off == 0 || !ZH_LIVE(zheader_get(row->bytes)))
 		return;
+	room = ItemIdGetLength(PageGetItemId(page, off));
 	len = pick(2) == 0 ? row->len : pick(2) == 0 ? random_length() : row->len - pick(500);
 	len = Max(len, ZTUPLE_HEADER_SIZE);
 	if (!zpage_replace_fits(page, off, len))
@@ -225,6 +228,7 @@ page_update(Model *m)
 	memcpy(row->bytes, bytes, len);
 	row->len = len;
 	zpage_replace_row(page, off, bytes, len);
+	CHECK(zpage_hole(page) == hole - Max(len - room, 0));
 }
 
 /* Sets a row's header as a deletion or a move does. */
