@@ -348,11 +348,13 @@ prune_page_by(Relation rel, Buffer buf, const ZPrunePlan *plan)
  * variable of the present statement may point to (TOAST-4).
  */
 static bool
-has_undone_chunk(Relation rel, Page page)
+has_undone_chunk(Relation rel, Buffer buf)
 {
+	Page		page = BufferGetPage(buf);
 	OffsetNumber max = PageGetMaxOffsetNumber(page);
 
-	if (rel->rd_rel->relkind != RELKIND_TOASTVALUE || !zrollback_in_statement())
+	if (rel->rd_rel->relkind != RELKIND_TOASTVALUE ||
+		!zrollback_in_statement(rel, BufferGetBlockNumber(buf)))
 		return false;
 	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
 	{
@@ -367,7 +369,7 @@ has_undone_chunk(Relation rel, Page page)
 bool
 zprune_by_plan(const ZWriter *writer, Buffer buf, ZPrunePlan *plan, bool suffices)
 {
-	if (has_undone_chunk(writer->rel, BufferGetPage(buf)))
+	if (has_undone_chunk(writer->rel, buf))
 		return false;
 	if (!suffices || !zimage_save_rows(writer, buf, plan))	/* SAVED-3 */
 		leave_rows(plan);

@@ -34,6 +34,7 @@
 
 #include "access/table.h"
 #include "access/xact.h"
+#include "common/hashfn.h"
 #include "dml/zdml_internal.h"
 #include "storage/bufmgr.h"
 #include "storage/freespace.h"
@@ -45,9 +46,9 @@
 
 /*
  * A page is entered in the map when its free space has grown by a STEP, to
- * MIN_SPACE at least: not for each row. If the transaction has not looked at
- * the page before, is_milestone stands for that. The map of a table of fewer
- * than MIN_BLOCKS is not made.
+ * MIN_SPACE at least: not for each row. The first look at the page comes when
+ * the transaction has made a STEP of space there in succession, or with a row
+ * that is_milestone. The map of a table of fewer than MIN_BLOCKS is not made.
  */
 #define MIN_BLOCKS	32
 #define MIN_SPACE	(BLCKSZ / 4)
@@ -72,8 +73,9 @@ typedef struct RoomyPages
 	RoomyPage  *pages;
 	int			npages;
 	int			capacity;
-	RoomyPage	last;			/* the page changed last, whose free space is
-								 * known */
+	RoomyPage	last;			/* the page changed last; space: if it is not
+								 * known, what was made there since */
+	bool		known;			/* the free space of that page is known */
 } RoomyPages;
 
 static RoomyPages my;
@@ -151,20 +153,21 @@ remember(const RoomyPage *page)
 }
 
 /*
- * Returns whether the row at off is one of those that make a transaction look
- * at the page. If all its rows have this size, they are as many as there are
- * STEPs on it, so on average one look comes with each STEP of space.
+ * Returns whether the row at off of the block is one of those that make a
+ * transaction look at the page. On average one look comes with each STEP of
+ * space. The rows are chosen by a hash: if they were those at which a STEP
+ * begins, all of them could have even offsets, and only the others be deleted.
  */
 static inline bool
-is_milestone(OffsetNumber off, int size)
+is_milestone(BlockNumber block, OffsetNumber off, int size)
 {
-	return size > 0 && off * size / STEP != (off - 1) * size / STEP;
+	return size > 0 && murmurhash32(block ^ (uint32) off << 23) % STEP < (uint32) size;
 }
 
 /*
- * zreclaim_note: See zdml_internal.h. Computes the free space only if the page
- * is another than last time, since that reads all line pointers, and not for
- * each row then (is_milestone); otherwise adds the gain to what is known.
+ * zreclaim_note: See zdml_internal.h. Computes the free space only once as long
+ * as the page is the same, since that reads all line pointers, and not with the
+ * first row; then adds the gains to what is known.
  */
 void
 zreclaim_note(Relation rel, Buffer buf, OffsetNumber off, int gain)
@@ -173,18 +176,22 @@ zreclaim_note(Relation rel, Buffer buf, OffsetNumber off, int gain)
 	bool		looked = false;
 
 	Assert(zc_buffer_locked(buf));
-	if (my.last.relnumber == rel->rd_locator.relNumber && my.last.block == block &&
-		my.last.relid == RelationGetRelid(rel))
-		my.last.space += gain;
-	else if (!is_milestone(off, gain))
-		return;
-	else
+	if (my.last.relnumber != rel->rd_locator.relNumber || my.last.block != block ||
+		my.last.relid != RelationGetRelid(rel))
 	{
 		my.last.relid = RelationGetRelid(rel);
 		my.last.relnumber = rel->rd_locator.relNumber;
 		my.last.block = block;
+		my.last.space = 0;
+		my.known = false;
+	}
+	my.last.space += gain;
+	if (!my.known)
+	{
+		if (my.last.space < STEP && !is_milestone(block, off, gain))
+			return;
 		my.last.space = zreclaim_space(BufferGetPage(buf));
-		looked = true;
+		my.known = looked = true;
 	}
 	if (my.last.space < MIN_SPACE ||
 		(!looked && my.last.space / STEP == (my.last.space - gain) / STEP))

@@ -46,6 +46,8 @@
 
 #define MAX_NOTED	1024
 #define HASH_SIZE	(2 * MAX_NOTED)
+/* The most pages that zrollback_in_statement tells apart. */
+#define MAX_UNDONE	256
 
 /*
  * The rollback of a top-level transaction is left to a worker if it has written
@@ -79,6 +81,13 @@ typedef struct NotedPages
 	bool		own_pending;
 	TimestampTz statement;		/* start of the client's statement that last
 								 * rolled back a subtransaction with an xid */
+	int			nundone;		/* pages that this statement has undone, if
+								 * not more than MAX_UNDONE */
+	struct
+	{
+		RelFileLocator locator;
+		BlockNumber block;
+	}			undone[MAX_UNDONE];
 	bool		undoing;		/* the callback is running, and a nested call
 								 * does nothing */
 } NotedPages;
@@ -177,6 +186,19 @@ bool
 zrollback_own_aborts_pending(void)
 {
 	return my.own_pending;
+}
+
+/* Notes that the present statement has undone the page. */
+static void
+note_undone(const NotedPage *page)
+{
+	if (my.nundone < MAX_UNDONE)
+	{
+		my.undone[my.nundone].locator = page->locator;
+		my.undone[my.nundone].block = page->block;
+	}
+	if (my.nundone <= MAX_UNDONE)
+		my.nundone++;
 }
 
 /* Removes the newest entry from the list and returns it. */
@@ -291,6 +313,7 @@ undo_pages(int level, volatile NotedPage *current)
 			complete = false;
 			continue;
 		}
+		note_undone(&page);
 		zrollback_page_by_locator(page.locator, page.block, page.reloid, page.logged,
 								  level == 1);
 	}
@@ -467,9 +490,17 @@ zrollback_at_xact_end(bool aborted)
 
 /* zrollback_in_statement: See zrollback.h. */
 bool
-zrollback_in_statement(void)
+zrollback_in_statement(Relation rel, BlockNumber block)
 {
-	return my.statement == GetCurrentStatementStartTimestamp();
+	if (my.statement == 0 || my.statement != GetCurrentStatementStartTimestamp())
+		return false;
+	if (my.nundone > MAX_UNDONE || RelationUsesLocalBuffers(rel))
+		return true;
+	for (int i = 0; i < my.nundone; i++)
+		if (my.undone[i].block == block &&
+			RelFileLocatorEquals(my.undone[i].locator, rel->rd_locator))
+			return true;
+	return false;
 }
 
 /*
@@ -480,9 +511,16 @@ void
 zrollback_at_subxact_abort(int level)
 {
 	if (TransactionIdIsValid(GetCurrentTransactionIdIfAny()))
+	{
+		if (my.statement != GetCurrentStatementStartTimestamp())
+			my.nundone = 0;
 		my.statement = GetCurrentStatementStartTimestamp();
+	}
 	if (my.undoing || !undo_level(level))
+	{
 		my.own_pending = true;
+		my.nundone = MAX_UNDONE + 1;	/* some may be undone later */
+	}
 	if (my.overflow_max >= level)
 	{
 		my.overflow_max = level - 1;

@@ -48,9 +48,10 @@ extern bool zrollback_own_aborts_pending(void);
 
 /*
  * zrollback_in_statement: returns whether the client's present statement has
- * rolled back a subtransaction with a transaction id.
+ * rolled back a subtransaction that had changed this page; maybe true for
+ * others if it has rolled back many changes.
  */
-extern bool zrollback_in_statement(void);
+extern bool zrollback_in_statement(Relation rel, BlockNumber block);
 
 /*
  * zrollback_temp: undoes what ended transactions of this backend have left on

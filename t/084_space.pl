@@ -58,6 +58,30 @@ grows('single', 1.2, 'rows deleted one by one',
 	q{DO $$ BEGIN FOR i IN 1..5000 LOOP DELETE FROM single WHERE id = 1 + i * 7919 % 6000; COMMIT; END LOOP; END $$;},
 	'INSERT INTO single SELECT g, g, repeat($$x$$, 120) FROM generate_series(6001, 11000) g;');
 
+# Only rows with odd offsets are deleted, of a length (130) of which each STEP of space
+# begins with an even one.
+for my $how ('at once', 'one by one')
+{
+	my $table = $how eq 'at once' ? 'odd' : 'odd_single';
+	my $rows = 'SELECT g, g, repeat($$x$$, 116)';
+	sql("CREATE TABLE $table (id int PRIMARY KEY, k int, f text) USING zheap", ';', "INSERT INTO $table $rows FROM generate_series(1, 6000) g");
+	grows($table, 1.2, "every other row deleted $how",
+		$how eq 'at once' ? "DELETE FROM $table WHERE id % 2 = 1;" :
+			"DO \$\$ BEGIN FOR i IN 1..6000 BY 2 LOOP DELETE FROM $table WHERE id = i; COMMIT; END LOOP; END \$\$;",
+		"INSERT INTO $table $rows FROM generate_series(6001, 9000) g;");
+}
+
+# Statements that each undo an insertion with a large value: the room of earlier ones is used.
+sql(q{CREATE TABLE again (id int PRIMARY KEY, v text) USING zheap; ALTER TABLE again ALTER v SET STORAGE EXTERNAL;
+	CREATE FUNCTION put(k int) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+		INSERT INTO again VALUES (k, repeat('a', 5000)); EXCEPTION WHEN unique_violation THEN UPDATE again SET v = repeat('b', 5000) WHERE id = k; END $$;},
+	'SELECT count(put(g)) FROM generate_series(1, 50) g;');
+my $toast = sql(q{SELECT reltoastrelid::regclass FROM pg_class WHERE relname = 'again'});
+my $toast_before = bytes($toast);
+sql(map { "SELECT put(1 + $_ % 50);" } 1 .. 500);
+cmp_ok(bytes($toast), '<=', 4 * $toast_before, 'failed insertions of large values');
+sound($node, 'failed insertions of large values', 'again');
+
 # The free space map names a page whose rows are deleted by a transaction in
 # progress: new sessions put their rows on one page, not on one each.
 for my $how ('insert', 'move')
