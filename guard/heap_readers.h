@@ -121,7 +121,7 @@ extern PlannedStmt *zindex_method_choose(PlannedStmt *pstmt, const char *query_s
  * in an ALTER TABLE once they have locked it, and so take the copy that
  * zindex_method_choose has made.
  */
-extern void zconstraint_use_index(AlterTableStmt *stmt, Oid reloid);
+extern void zconstraint_use_index(AlterTableStmt *stmt, Oid reloid, const char *query_string);
 extern List *zconstraint_detach(Node *command);
 extern bool zconstraint_begin(List *detached);
 extern void zconstraint_end(bool begun);

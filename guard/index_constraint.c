@@ -40,6 +40,7 @@
 #include "commands/tablecmds.h"
 #include "common/compat_nbtree.h"
 #include "guard/heap_readers.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/parsenodes.h"
@@ -164,10 +165,10 @@ set_parameter(Oid index)
 
 /*
  * Raises the server's error if the index has a key column for which a dump of
- * the constraint would not make the same index.
+ * the constraint, at this position, would not make the same index.
  */
 static void
-check_sorting(Relation table, Relation index)
+check_sorting(Relation table, Relation index, int position)
 {
 	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
 	{
@@ -187,7 +188,8 @@ check_sorting(Relation table, Relation index)
 				 errmsg("index \"%s\" column number %d does not have default sorting behavior",
 						RelationGetRelationName(index), i + 1),
 				 errdetail("Cannot create a primary key or unique constraint using such an "
-						   "index.")));
+						   "index."),
+				 errposition(position)));
 	}
 }
 
@@ -196,7 +198,7 @@ check_sorting(Relation table, Relation index)
  * column twice: such a constraint cannot be made.
  */
 static void
-check_columns(Relation index, bool primary)
+check_columns(Relation index, bool primary, int position)
 {
 	const int16 *columns = index->rd_index->indkey.values;
 
@@ -209,7 +211,8 @@ check_columns(Relation index, bool primary)
 						(errcode(ERRCODE_DUPLICATE_COLUMN),
 						 errmsg("column \"%s\" appears twice in %s constraint",
 								get_attname(index->rd_index->indrelid, columns[i], false),
-								primary ? "primary key" : "unique")));
+								primary ? "primary key" : "unique"),
+						 errposition(position)));
 		}
 	}
 }
@@ -217,10 +220,11 @@ check_columns(Relation index, bool primary)
 /*
  * Returns what is left of the command that adds the constraint, a list of
  * commands, for the zbtree index of the table, after the checks that the server
- * has for btree's. NIL if it is the server that refuses the index.
+ * has for btree's, whose errors name the position. NIL if it is the server that
+ * refuses the index.
  */
 static List *
-commands_for(Relation table, Relation index, const Constraint *constraint, List *cmds)
+commands_for(Relation table, Relation index, const Constraint *constraint, int position, List *cmds)
 {
 	ListCell   *lc;
 	Form_pg_index form = index->rd_index;
@@ -236,7 +240,9 @@ commands_for(Relation table, Relation index, const Constraint *constraint, List 
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("zbtree index \"%s\" cannot belong to a deferrable constraint",
-						RelationGetRelationName(index))));
+						RelationGetRelationName(index)),
+				 errhint("Make the index btree first, with zundo.set_index_method()."),
+				 errposition(position)));
 	foreach(lc, cmds)
 	{
 		AlterTableCmd *drop = lfirst_node(AlterTableCmd, lc);
@@ -247,8 +253,8 @@ commands_for(Relation table, Relation index, const Constraint *constraint, List 
 					  drop->behavior))
 			return NIL;
 	}
-	check_sorting(table, index);
-	check_columns(index, constraint->contype == CONSTR_PRIMARY);
+	check_sorting(table, index, position);
+	check_columns(index, constraint->contype == CONSTR_PRIMARY, position);
 	foreach(lc, cmds)
 	{
 		/* the index may be another one when the constraint is made */
@@ -256,7 +262,9 @@ commands_for(Relation table, Relation index, const Constraint *constraint, List 
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("zbtree index \"%s\" cannot become the index of a constraint in a "
-							"command that changes a column", RelationGetRelationName(index))));
+							"command that changes a column", RelationGetRelationName(index)),
+					 errhint("Add the constraint with another command."),
+					 errposition(position)));
 	}
 
 	for (int i = 0; constraint->contype == CONSTR_PRIMARY && i < form->indnkeyatts; i++)
@@ -288,7 +296,7 @@ commands_for(Relation table, Relation index, const Constraint *constraint, List 
  * NIL if there are none.
  */
 static List *
-replace_command(AlterTableStmt *stmt, Oid reloid, const Constraint *constraint)
+replace_command(AlterTableStmt *stmt, Oid reloid, const Constraint *constraint, int position)
 {
 	Oid			oid = get_relname_relid(constraint->indexname, get_rel_namespace(reloid));
 	Relation	table;
@@ -304,7 +312,7 @@ replace_command(AlterTableStmt *stmt, Oid reloid, const Constraint *constraint)
 		return NIL;
 	table = table_open(reloid, NoLock);
 	index = index_open(oid, AccessExclusiveLock);
-	result = commands_for(table, index, constraint, stmt->cmds);
+	result = commands_for(table, index, constraint, position, stmt->cmds);
 	index_close(index, NoLock);
 	table_close(table, NoLock);
 	if (result != NIL)
@@ -314,7 +322,7 @@ replace_command(AlterTableStmt *stmt, Oid reloid, const Constraint *constraint)
 
 /* zconstraint_use_index: See heap_readers.h. */
 void
-zconstraint_use_index(AlterTableStmt *stmt, Oid reloid)
+zconstraint_use_index(AlterTableStmt *stmt, Oid reloid, const char *query_string)
 {
 	List	   *cmds = NIL;
 	List	   *names = NIL;
@@ -331,7 +339,11 @@ zconstraint_use_index(AlterTableStmt *stmt, Oid reloid)
 		if (constraint != NULL && constraint->indexname != NULL &&
 			!list_member(names, makeString(constraint->indexname)))
 		{
-			replaced = replace_command(stmt, reloid, constraint);
+			int			position = 0;
+
+			if (query_string != NULL && constraint->location >= 0)
+				position = pg_mbstrlen_with_len(query_string, constraint->location) + 1;
+			replaced = replace_command(stmt, reloid, constraint, position);
 			names = lappend(names, makeString(constraint->indexname));
 		}
 		cmds = replaced ? list_concat(cmds, replaced) : lappend(cmds, cmd);

@@ -578,7 +578,7 @@ zindex_method_choose(PlannedStmt *pstmt, const char *query_string)
 		choose_for_index(reloid, pstmt, query_string);
 	else
 	{
-		zconstraint_use_index((AlterTableStmt *) command, reloid);
+		zconstraint_use_index((AlterTableStmt *) command, reloid, query_string);
 		choose_for_table(reloid, (AlterTableStmt *) command);
 		if (zundo_swap_btree)
 			swap_partitions(reloid, (AlterTableStmt *) command);
