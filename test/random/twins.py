@@ -509,7 +509,7 @@ def janitor(ctx, dsn, seed):
                             sql = rng.choice(JANITOR)
                             if any(table in sql for table in tuple(ctx.converting)) and rng.random() < 0.95:
                                 continue
-                            cursor.execute(zbtree_side.with_zbtree(sql) if ctx.zbtree else sql)
+                            cursor.execute(sql)
                     except psycopg2.Error as error:
                         ctx.count_error(error, "janitor")
                         if conn.closed or error.pgcode in ("57P01", "57P02", None):
@@ -874,6 +874,8 @@ def main():
                 f"autovacuum = {rng.choice(['on', 'off'])}\nautovacuum_naptime = 1s\nmax_wal_senders = 10\nhot_standby = on\nwal_keep_size = 1GB\n")
     if options.consistency:
         settings += "wal_consistency_checking = 'zundo,heap,heap2,btree,hash,gin'\n"
+    if zbtree_side.chosen(options.zbtree_mode, seed):
+        settings += "zundo.default_index = zbtree\n"       # the keys, too, from 18 on
     settings += "".join(s.replace("=", " = '", 1) + "'\n" for s in options.setting)
     cluster = Cluster(options.bindir, settings)
     os.mkdir(os.path.join(cluster.root, "side"))
