@@ -29,16 +29,21 @@
 
 int			zreaders_within = 0;
 
-/* zreaders_misreads: See heap_readers.h. */
+/*
+ * zreaders_misreads: See heap_readers.h. Called for each function in C that is
+ * prepared to be called; the name in its module is far behind in the tuple.
+ */
 bool
 zreaders_misreads(Oid function)
 {
 	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	Form_pg_proc form;
 	bool		found = false;
 
 	if (!HeapTupleIsValid(tuple))
 		return false;
-	if (((Form_pg_proc) GETSTRUCT(tuple))->prolang == ClanguageId)
+	form = (Form_pg_proc) GETSTRUCT(tuple);
+	if (form->prolang == ClanguageId && form->proretset)
 	{
 		bool		isnull;
 		Datum		name = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &isnull);

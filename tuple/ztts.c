@@ -265,25 +265,26 @@ plan_prefix(ZHeapSlot *z)
 }
 
 /*
- * Deforms the first natts columns, all of which belong to the prefix and none
- * of which is null. Returns false if the row is too short for them, which the
- * general path reports.
+ * Deforms the first natts columns, from the first one that is not valid yet.
+ * All of them belong to the prefix, and none is null. Returns false if the row
+ * is too short for them, which the general path reports.
  */
 static inline bool
 deform_prefix(ZHeapSlot *z, int natts)
 {
-	const char *p = z->row + ZTUPLE_HEADER_SIZE;
+	int			first = z->base.tts_nvalid;
+	const char *p = z->row + ZTUPLE_HEADER_SIZE + (first > 0 ? z->prefix_end[first - 1] : 0);
 	Datum	   *values = z->base.tts_values;
 
-	Assert(natts > 0 && natts <= z->nprefix);
+	Assert(natts > first && natts <= z->nprefix);
 	if (unlikely(z->len < (uint32) ZTUPLE_HEADER_SIZE + z->prefix_end[natts - 1]))
 		return false;
-	for (int i = 0; i < natts; i++)
+	for (int i = first; i < natts; i++)
 	{
 		values[i] = zdeform_byval(p, z->prefix_len[i]);
 		p += z->prefix_len[i];
 	}
-	memset(z->base.tts_isnull, 0, natts * sizeof(bool));
+	memset(z->base.tts_isnull + first, 0, (natts - first) * sizeof(bool));
 	z->deform.row = z->row;
 	z->deform.len = z->len;
 	z->deform.off = p - z->row;
@@ -328,16 +329,16 @@ ztts_getsomeattrs(TupleTableSlot *slot, int natts)
 	Assert(slot->tts_nvalid == 0 || z->deform.row == z->row);
 	header = zheader_get(z->row);
 	present = Min(natts, ZH_NATTS(header));
+	if (unlikely(z->nprefix < 0))
+		plan_prefix(z);
+	if (present > slot->tts_nvalid && present <= z->nprefix && !(header & ZH_NULLS) &&
+		deform_prefix(z, present))
+	{
+		zc_slot_fill_missing(slot, present, natts);
+		return;
+	}
 	if (slot->tts_nvalid == 0)
 	{
-		if (unlikely(z->nprefix < 0))
-			plan_prefix(z);
-		if (present > 0 && present <= z->nprefix && !(header & ZH_NULLS) &&
-			deform_prefix(z, present))
-		{
-			zc_slot_fill_missing(slot, present, natts);
-			return;
-		}
 		if (unlikely(!zdeform_start(&z->deform, z->row, z->len, get_scratch(z))))
 			slot_corrupted(slot, 0);
 	}

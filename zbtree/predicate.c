@@ -83,12 +83,6 @@ typedef struct PredicateCache
 
 static PredicateCache cache;
 
-bool
-zpredicate_exists(Relation index)
-{
-	return !heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL);
-}
-
 /*
  * Returns the predicate as the catalog has it. The relcache's is simplified,
  * which may run functions of the user.

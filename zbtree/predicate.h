@@ -5,13 +5,22 @@
 #ifndef ZUNDO_ZBTREE_PREDICATE_H
 #define ZUNDO_ZBTREE_PREDICATE_H
 
+#include "access/htup_details.h"
+#include "catalog/pg_index.h"
 #include "executor/tuptable.h"
-#include "utils/relcache.h"
+#include "utils/rel.h"
 
 typedef struct ZPredicate ZPredicate;
 
 /* zpredicate_exists: returns whether the index has a predicate. */
-extern bool zpredicate_exists(Relation index);
+static inline bool
+zpredicate_exists(Relation index)
+{
+	HeapTupleHeader form = index->rd_indextuple->t_data;
+
+	return !(form->t_infomask & HEAP_HASNULL) ||
+		!att_isnull(Anum_pg_index_indpred - 1, form->t_bits);
+}
 
 /*
  * zpredicate_is_simple: returns whether the index has a predicate which can be

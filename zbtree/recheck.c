@@ -54,7 +54,8 @@ zbtree_counts(Relation index, IndexTuple entry, TupleTableSlot *slot)
 		has = slot_getattr(slot, attno, &has_null);
 		if (has_null != expected_null)
 			return false;
-		if (has_null || datumIsEqual(has, expected, att->attbyval, att->attlen))
+		if (has_null || (att->attbyval ? has == expected :
+						 datumIsEqual(has, expected, false, att->attlen)))
 			continue;
 		if (att->attlen == -1 && VARATT_IS_EXTERNAL(DatumGetPointer(has)))
 			continue;
@@ -62,6 +63,8 @@ zbtree_counts(Relation index, IndexTuple entry, TupleTableSlot *slot)
 											index->rd_indcollation[i], has, expected)) != 0)
 			return false;
 	}
+	if (!zpredicate_exists(index))
+		return true;
 	if (!zpredicate_find(index, &predicate))
 		predicate = zpredicate_get(index);
 	return zpredicate_holds(predicate, slot);

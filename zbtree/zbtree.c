@@ -330,13 +330,15 @@ cost_estimate(struct PlannerInfo *root, struct IndexPath *path, double loop_coun
 /*
  * Returns a copy of nbtree's routine with some callbacks and properties
  * replaced. The original must not be changed: the server keeps it for all btree
- * indexes.
+ * indexes. From 18 on the server asks in each upsert.
  */
 Datum
 zbtree_handler(PG_FUNCTION_ARGS)
 {
 	static IndexAmRoutine am;
 
+	if (am.type == T_IndexAmRoutine)
+		PG_RETURN_POINTER(zc_index_am_result(&am));
 	am = *GetIndexAmRoutineByAmId(BTREE_AM_OID, false);
 	am.ambuild = build;
 	am.amrescan = zbtree_rescan;
