@@ -433,7 +433,7 @@ random_runs()
 		"--programs $programs --seed $seed"
 	echo "deleted and refilled: refill.py --minutes $(scale 2 $length)" \
 		"--histories $(scale 8 $length) --seed $seed"
-	[ "${1%[asvc]}" -lt 18 ] || echo "unique keys: unique.py --minutes $minutes --seed $seed"
+	[ "${1%[asvc]}" -lt 18 ] || echo "unique keys: unique.py --standby --minutes $minutes --seed $seed"
 	echo "crashes: crash.py --rounds $rounds"
 	echo "decoded and applied: decoded.py --rounds $(scale 6 $length) --seed $seed"
 	case $tier:${1%[asvc]} in

@@ -4,9 +4,10 @@
 The table has three unique zbtree indexes, one of them partial, one with nulls that are not distinct. Sessions shift and swap
 keys, change them there and back, delete and insert rows, upsert, use savepoints, roll back, prepare transactions and fail.
 Two sessions compare the table with its indexes, by scans of each kind, as often as a snapshot lasts. VACUUM and REINDEX run
-meanwhile. With --kill a backend is killed now and then, and the server recovers.
+meanwhile. With --kill a backend is killed now and then, and the server recovers. With --standby a session compares on a
+standby too, which is promoted under load at the end.
 
-    unique.py --bindir DIR --minutes 1 [--seed N] [--sessions 6] [--kill SECONDS] [--heap]
+    unique.py --bindir DIR --minutes 1 [--seed N] [--sessions 6] [--kill SECONDS] [--standby] [--heap]
 """
 
 import argparse
@@ -21,7 +22,8 @@ import time
 import psycopg2
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cluster import Cluster  # noqa: E402  (same directory)
+import twins  # noqa: E402  (same directory)
+from cluster import Cluster  # noqa: E402
 
 EXPECTED = ("23505", "40P01", "40001", "55P03", "57P01", "57P02", "57P03", "25P02")
 TABLE = """
@@ -59,11 +61,11 @@ class Run:
             self.faults.append(text)
         print("FAULT", text, flush=True)
 
-    def connect(self, autocommit=False):
-        """Returns a connection, when the server accepts one."""
+    def connect(self, autocommit=False, dsn=None):
+        """Returns a connection, to the cluster or by dsn, when the server accepts one."""
         for _ in range(1200):
             try:
-                conn = psycopg2.connect(self.cluster.dsn())
+                conn = psycopg2.connect(dsn or self.cluster.dsn())
                 conn.autocommit = autocommit
                 return conn
             except psycopg2.OperationalError:
@@ -176,12 +178,12 @@ class Run:
         cursor.execute("SELECT k, v FROM u WHERE k > -100000 ORDER BY k, v")
         return cursor.fetchall()
 
-    def look(self, number):
+    def look(self, number, dsn=None):
         """Looks at the table with one snapshot after the other; that of number 0 lasts longer."""
         conn = None
         while time.time() < self.until:
             try:
-                conn = conn or self.connect()
+                conn = conn or self.connect(dsn=dsn)
                 cursor = conn.cursor()
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 first = self.seen(cursor, "seq")
@@ -198,7 +200,7 @@ class Run:
                         break
                     time.sleep(0.05)
                 conn.rollback()
-                self.count("looks")
+                self.count("looks on the standby" if dsn else "looks")
             except psycopg2.Error:
                 try:
                     conn.rollback()
@@ -227,9 +229,9 @@ class Run:
                 pass
             time.sleep(0.7)
 
-    def check(self):
+    def check(self, dsn=None):
         """Looks for duplicates, and lets zundo check the indexes."""
-        cursor = self.connect(autocommit=True).cursor()
+        cursor = self.connect(autocommit=True, dsn=dsn).cursor()
         cursor.execute("SET enable_indexscan = off; SET enable_bitmapscan = off; SET enable_indexonlyscan = off")
         for columns, condition in (("k", "true"), ("w", "w > 0"), ("n, id", "true")):
             cursor.execute(f"SELECT {columns}, count(*) FROM u WHERE {condition} GROUP BY {columns} HAVING count(*) > 1")
@@ -241,6 +243,12 @@ class Run:
             for row in cursor.fetchall():
                 self.fault(f"check: {row}")
 
+    def promote(self, standby):
+        """Promotes the standby shortly before the end, and checks it; what was open on the primary is rolled back there."""
+        time.sleep(max(0, self.until - time.time() - 4))
+        self.cluster.run("pg_ctl", "-s", "-w", "-t", "300", "-D", standby.data, "promote")
+        self.check(standby.dsn())
+
     def run(self):
         """Runs all sessions to their end; returns the exit status."""
         cursor = self.connect(autocommit=True).cursor()
@@ -248,10 +256,18 @@ class Run:
         cursor.execute("CREATE EXTENSION zundo;" + TABLE.format(am=am, iam=iam, rows=self.options.rows))
         threads = [threading.Thread(target=self.write, args=(i + 1,)) for i in range(self.options.sessions)]
         threads += [threading.Thread(target=self.look, args=(i,)) for i in range(2)] + [threading.Thread(target=self.tend)]
+        if self.options.standby:
+            standby = twins.Copy(self.cluster, "standby")
+            standby.start([f"primary_conninfo = 'host={self.cluster.root} port=5432 user=postgres'", "hot_standby_feedback = on"], "standby.signal")
+            threads.append(threading.Thread(target=self.look, args=(1, standby.dsn())))
         for thread in threads:
             thread.start()
+        if self.options.standby:
+            self.promote(standby)
         for thread in threads:
             thread.join()
+        for line in standby.faults() if self.options.standby else []:
+            self.fault(f"log of the standby: {line}")
         time.sleep(1)                   # the server may not have noticed a kill yet
         self.cluster.wait_until_up()
         self.check()
@@ -271,6 +287,7 @@ def main():
     parser.add_argument("--sessions", type=int, default=6)
     parser.add_argument("--rows", type=int, default=40, help="the fewer, the more conflicts")
     parser.add_argument("--kill", type=float, default=0, help="seconds from one killed backend to the next; 0: none")
+    parser.add_argument("--standby", action="store_true", help="a standby, which is promoted at the end")
     parser.add_argument("--heap", action="store_true", help="heap and btree instead")
     parser.add_argument("--keep", action="store_true", help="do not remove the cluster")
     options = parser.parse_args()
@@ -280,6 +297,7 @@ def main():
         cluster.start()
         return Run(cluster, options).run()
     finally:
+        cluster.stop("immediate", os.path.join(cluster.root, "standby", "data"))
         cluster.remove(keep=options.keep)
 
 
