@@ -275,6 +275,7 @@ deform_prefix(ZHeapSlot *z, int natts)
 	int			first = z->base.tts_nvalid;
 	const char *p = z->row + ZTUPLE_HEADER_SIZE + (first > 0 ? z->prefix_end[first - 1] : 0);
 	Datum	   *values = z->base.tts_values;
+	bool	   *isnull = z->base.tts_isnull;
 
 	Assert(natts > first && natts <= z->nprefix);
 	if (unlikely(z->len < (uint32) ZTUPLE_HEADER_SIZE + z->prefix_end[natts - 1]))
@@ -282,9 +283,9 @@ deform_prefix(ZHeapSlot *z, int natts)
 	for (int i = first; i < natts; i++)
 	{
 		values[i] = zdeform_byval(p, z->prefix_len[i]);
+		isnull[i] = false;
 		p += z->prefix_len[i];
 	}
-	memset(z->base.tts_isnull + first, 0, (natts - first) * sizeof(bool));
 	z->deform.row = z->row;
 	z->deform.len = z->len;
 	z->deform.off = p - z->row;
