@@ -211,8 +211,8 @@ lock_pages(XLogReaderState *record, ZChange *change, Buffer *held)
 }
 
 /*
- * Returns whether the row that the change ends is on its table page, or the
- * page needs no change.
+ * Returns whether the row that the change updates or ends is on its table page,
+ * or the page needs no change.
  */
 static bool
 has_old_row(const ZChange *change)
@@ -269,10 +269,14 @@ redo_change(XLogReaderState *record)
 	if (!change.covered)
 		zu_op_redo(record, ZWAL_UNDO_BLOCK, &change.op, change.undo, &held[nheld]);
 	nheld += change.op.npages;	/* whose buffers zu_op_redo has added */
-	if ((change.opcode == ZWAL_DELETE || change.opcode == ZWAL_MOVE) && !has_old_row(&change))
+	if ((change.opcode == ZWAL_UPDATE || change.opcode == ZWAL_DELETE ||
+		 change.opcode == ZWAL_MOVE) && !has_old_row(&change))
 		malformed(record);
 	if ((change.opcode == ZWAL_UPDATE || (change.opcode == ZWAL_MOVE && change.compact)) &&
 		change.page[0].page != NULL && !zchange_form_row(&change, row))
+		malformed(record);
+	if (change.opcode == ZWAL_UPDATE && change.page[0].page != NULL &&
+		!zpage_replace_fits(change.page[0].page, change.rec[0].offset, change.row_length))
 		malformed(record);
 	if (change.opcode != ZWAL_MOVE || zchange_on_one_page(&change))
 		change_visibility(record, false);
