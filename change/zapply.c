@@ -207,14 +207,18 @@ hint_lock(Page page, OffsetNumber off, int lockmode)
 		zpage_set_header(page, off, ZH_WITH_LOCK(h, lockmode + 1));
 }
 
-/* Locks the row at off by the open LOCK in the chain of slot slotno. */
+/*
+ * Locks the row at off by the open LOCK in the chain of slot slotno. A weaker
+ * mode than UPDATE shows that nobody holds the row in that: then the hint may
+ * not say so (TAG-2).
+ */
 static void
 tag_row(Page page, OffsetNumber off, int slotno, int lockmode)
 {
 	ZHeader		h = zheader_get(zpage_row(page, PageGetItemId(page, off)));
+	int			hint = Min(ZH_LOCK(h), LockTupleNoKeyExclusive + 1);
 
-	h = ZH_WITH_TAG(h, slotno);
-	zpage_set_header(page, off, ZH_WITH_LOCK(h, Max(ZH_LOCK(h), lockmode + 1)));
+	zpage_set_header(page, off, ZH_WITH_LOCK(ZH_WITH_TAG(h, slotno), Max(hint, lockmode + 1)));
 }
 
 /*

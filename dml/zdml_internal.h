@@ -190,8 +190,10 @@ extern void zlock_put_inline(const ZWriter *writer, Buffer buf, const ZWalInline
 
 /*
  * zlocktag_lock: locks the row at off by giving it a lock tag, if this
- * (sub)transaction has an open LOCK record of this mode at the head of a chain
- * of the page (TAG-2). Returns whether it did. Changes and logs the page.
+ * (sub)transaction has an open LOCK record at the head of a chain of the page
+ * that can hold the row in this mode (TAG-2). Returns whether it did. Changes
+ * and logs the page.
+ *
  * zlocktag_opens: returns whether the LOCK record that is to be written for the
  * row at off, with this pick, may be open (TAG-2). On entry the page is
  * exclusively locked.
@@ -491,7 +493,8 @@ extern void zrow_end_wait(Relation rel, ItemPointer tid, LockTupleMode mode, boo
 /*
  * zlock_row: locks the row at off for writer: by a lock tag, an
  * inline lock, or a LOCK or LOCKS record. On entry the page is exclusively
- * locked and the row examined. Returns false if nothing was done because the
+ * locked, zrow_examine has allowed the mode, and our transaction does not hold
+ * the row in it (zrow_is_held). Returns false if nothing was done because the
  * page needs an overflow page (see zslot_pick) or because the row is no longer
  * there; the caller begins again.
  */
@@ -537,8 +540,8 @@ typedef struct ZHeldRecord
  * finds so.
  *
  * zheld_open_mode: returns the mode of the open record in the chain of slotno
- * by which our transaction holds all rows of block that have this lock tag
- * (TAG-1); -1 if none is remembered.
+ * by which our transaction holds all rows of block that have this lock tag, at
+ * least in that mode (TAG-1); -1 if none is remembered.
  */
 extern void zheld_note_record(Relation rel, BlockNumber block, int slotno, UndoPtr ptr,
 							  const ZuRecord *rec);

@@ -26,8 +26,8 @@
  *			tag (TAG-5): then the row is not the one that was locked, but a
  *			later one at the same place.
  *		(c) Of some pages the backend also remembers a LOCK record. If that is
- *			open, the transaction holds all rows with its slot's tag in its
- *			mode: until a (sub)transaction is rolled back the record stays in
+ *			open, the transaction holds all rows with its slot's tag as TAG-1
+ *			says: until a (sub)transaction is rolled back the record stays in
  *			the chain, whatever is pushed on it; the slot stays the
  *			transaction's, and its chain gets no other open record (TAG-2). The
  *			mode is the strongest one that the transaction holds on the row if
@@ -159,7 +159,7 @@ mode_at(const HeldLock *lock, Relation rel, BlockNumber block, OffsetNumber off,
 }
 
 /*
- * zheld_mode: See zdml_internal.h. The mode of the row's lock tag is the
+ * zheld_mode: See zdml_internal.h. The mode by the row's lock tag is the
  * strongest one that our transaction can hold if the row's hint is not
  * stronger.
  */
@@ -173,6 +173,8 @@ zheld_mode(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header)
 	if (mode < 0 && ZH_TAG(header) != 0)
 	{
 		mode = zheld_open_mode(rel, block, ZH_TAG(header));
+		if (mode >= 0)
+			mode = zheader_tag_mode(header, mode);
 		if (mode + 1 != ZH_LOCK(header))
 			mode = -1;
 	}

@@ -9,11 +9,12 @@
  * locks. Crash point: "inline-lock-logged".
  *
  *	TAG-1	A LOCK record can be *open*. An open record locks all rows of its
- *		page whose header has the number of the record's slot as *lock tag*, in
- *		the record's mode and for its (sub)transaction. A tag alone locks
- *		nothing: it has an effect only if the slot's chain contains an open
- *		record of a transaction in progress. So nothing is written when the
- *		locks end; the tags stay in the row headers.
+ *		page whose header has the number of the record's slot as *lock tag*, for
+ *		its (sub)transaction, and in its mode, or FOR UPDATE if the row's lock
+ *		hint says so (zheader_tag_mode). A tag alone locks nothing: it has an
+ *		effect only if the slot's chain contains an open record of a
+ *		transaction in progress. So nothing is written when the locks end; the
+ *		tags stay in the row headers.
  *	TAG-2	In the chain of a slot the slot's present owner has at most one
  *		open record, and when it is pushed no row has the slot's tag. So
  *		undoing it removes the tag from all rows of the page: all of them got
@@ -28,13 +29,20 @@
  *			slots only, whose numbers never change.
  *		(c) A further row is locked by setting tag and lock hint in its header,
  *			with a WAL record that names no undo, if the open record is the
- *			head of the slot's chain, has the same mode and belongs to the same
- *			(sub)transaction, and if the row has no other tag that may still
- *			have an effect. A tag certainly has none if its slot has no chain,
- *			or an owner that is before `oldest` or known to have committed
- *			(VIS-9). Otherwise the row gets a LOCK record that is not open. So
- *			any record that is pushed on the open one ends its use. A different
- *			command does not, because snapshots do not see locks.
+ *			head of the slot's chain, belongs to the same (sub)transaction, and
+ *			has the same mode or UPDATE is wanted, and if the row has no other
+ *			tag that may still have an effect. A tag certainly has none if its
+ *			slot has no chain, or an owner that is before `oldest` or known to
+ *			have committed (VIS-9). Otherwise the row gets a LOCK record that is
+ *			not open. So any record that is pushed on the open one ends its use.
+ *			A different command does not, because snapshots do not see locks.
+ *		(d) If a row with the tag has the hint UPDATE, the open record's
+ *			transaction holds it FOR UPDATE. A tag of a weaker mode takes an
+ *			old hint of UPDATE away (tag_row): the lock would not have been
+ *			granted beside one that is held. Afterwards only the transaction
+ *			itself can get UPDATE. If a subtransaction does by a record of its
+ *			own, undoing that takes the hint away (zpage_undo): a row that is
+ *			held FOR UPDATE gets no further such record.
  *	TAG-5	The tag belongs to the row's header as the lock hint does, not to a
  *		version.
  *		(a) Updates in place, deletions and the undoing of either, by any
@@ -117,9 +125,13 @@ zlocktag_lock(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode
 	const ZHeldRecord *head = head_on(writer, page, BufferGetBlockNumber(buf));
 	ItemId		lp = PageGetItemId(page, off);
 	ZWalInlineLock lock = {0};
+	ZHeader		h;
 
-	if (head == NULL || !head->open || head->mode != mode || !ItemIdIsNormal(lp) ||
-		!tag_is_free(page, zheader_get(zpage_row(page, lp))))
+	if (head == NULL || !head->open || (head->mode != mode && mode != LockTupleExclusive) ||
+		!ItemIdIsNormal(lp))
+		return false;
+	h = zheader_get(zpage_row(page, lp));
+	if (ZH_TAG(h) != head->slotno && !tag_is_free(page, h))
 		return false;
 	lock.offset = off;
 	lock.mode = mode;

@@ -162,6 +162,7 @@ look_in_chain(LockerSearch *search, int s, ZXidStatus status)
 	while (ztrail_next(&chain, &reader, row->off, false, &rec) == ZCHAIN_RECORD)
 	{
 		ZXidStatus	now = rec.xid == ZSLOT_XID(slot) ? status : zxid_status_at(rec.xid, oldest);
+		int			mode;
 
 		/*
 		 * Pass over a subtransaction that was rolled back meanwhile: the
@@ -173,17 +174,20 @@ look_in_chain(LockerSearch *search, int s, ZXidStatus status)
 			continue;
 		if (now != status)
 			break;
-		if (rec.type != ZUR_LOCK || !zrecord_locks(&rec, row->off, search->header, s))
+		if (rec.type != ZUR_LOCK)
+			continue;
+		if (rec.open && status == ZXID_OWN)
+			zheld_note_record(row->rel, row->block, s, chain.here, &rec);
+		mode = zrecord_lock_mode(&rec, row->off, search->header, s);
+		if (mode < 0)
 			continue;
 		if (status == ZXID_IN_PROGRESS)
 		{
-			note_others_lock(search, rec.xid, rec.lockmode);
+			note_others_lock(search, rec.xid, mode);
 			continue;
 		}
-		note_slot_lock(search, rec.lockmode, rec.open);
-		if (rec.open)
-			zheld_note_record(row->rel, row->block, s, chain.here, &rec);
-		if (rec.lockmode >= search->enough)
+		note_slot_lock(search, mode, rec.open);
+		if (mode >= search->enough)
 			return;
 	}
 }
@@ -329,6 +333,20 @@ is_locked_for_update(LockerSearch *search)
 	Assert(is_held_by_us_alone(search));	/* LOCK-11 */
 	note_own_lock(search, LockTupleExclusive);
 	return true;
+}
+
+/*
+ * Returns the mode in which our transaction is known to hold the row; -1: it
+ * must be searched for. A search also finds the page's open LOCK record, which
+ * can hold the row FOR UPDATE (TAG-2).
+ */
+static int
+known_mode(const ZRow *row, ZHeader header, LockTupleMode mode)
+{
+	int			known = zheld_mode(row->rel, row->block, row->off, header);
+
+	return mode == LockTupleExclusive && known < (int) mode &&
+		zheld_record(row->rel, row->block) == NULL ? -1 : known;
 }
 
 /*
@@ -780,8 +798,8 @@ examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 			 !(state->author.xflags & ZUX_MOVED_IN)) ||
 			ZH_LOCK(state->header) == 0)
 			break;
-		begin_search(&search, &row, state->header,
-					 zheld_mode(row.rel, row.block, row.off, state->header), state);
+		begin_search(&search, &row, state->header, known_mode(&row, state->header, wish->mode),
+					 state);
 		search.mode = wish->mode;
 		search.enough = ZH_LOCK(state->header) - 1; /* none is stronger */
 		if (!is_locked_for_update(&search))

@@ -97,7 +97,8 @@ toast_replacement(RowChange *u)
 	Relation	rel = u->writer.rel;
 	Replacement *new = u->replacement;
 
-	if (!zlock_row(&u->writer, u->buf, zrowchange_offset(u), u->mode))
+	if (!zrow_is_held(rel, u->buf, zrowchange_offset(u), &u->state, u->mode) &&
+		!zlock_row(&u->writer, u->buf, zrowchange_offset(u), u->mode))
 	{
 		zrowchange_reserve(u);
 		return;

@@ -95,7 +95,8 @@ typedef struct Holders
 	ZHolder    *list;
 	int			n;
 	int			capacity;
-	uint8		tag[ZHEAP_MAX_OFFSET + 1];	/* lock tags of the page's rows */
+	ZHeader		header[ZHEAP_MAX_OFFSET + 1];	/* of the page's rows; 0 = no
+												 * row */
 	uint16		deleted[ZHEAP_MAX_OFFSET + 1];	/* slots under which rows are
 												 * deleted, by a record that
 												 * has not been met */
@@ -107,7 +108,7 @@ copy_headers(Holders *holders, Page page)
 {
 	OffsetNumber max = Min(PageGetMaxOffsetNumber(page), ZHEAP_MAX_OFFSET);
 
-	memset(holders->tag, 0, sizeof(holders->tag));
+	memset(holders->header, 0, sizeof(holders->header));
 	memset(holders->deleted, 0, sizeof(holders->deleted));
 	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
 	{
@@ -117,7 +118,7 @@ copy_headers(Holders *holders, Page page)
 		if (!ItemIdIsNormal(lp) || !zpage_row_inside(page, lp))
 			continue;
 		h = zheader_get(zpage_row(page, lp));
-		holders->tag[off] = ZH_TAG(h);
+		holders->header[off] = h;
 		if (ZH_STATE(h) == ZSTATE_DELETED)
 			holders->deleted[off] = ZH_SLOT(h);
 	}
@@ -212,8 +213,12 @@ add_locks(Holders *holders, int s, const ZuRecord *rec)
 		return;
 	}
 	for (OffsetNumber off = FirstOffsetNumber; off <= ZHEAP_MAX_OFFSET; off++)
-		if (holders->tag[off] == s)
-			add_holder(holders, off, rec->xid, rec->lockmode, false);
+	{
+		int			mode = zrecord_lock_mode(rec, off, holders->header[off], s);
+
+		if (mode >= 0)
+			add_holder(holders, off, rec->xid, mode, false);
+	}
 }
 
 /*

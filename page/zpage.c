@@ -548,6 +548,26 @@ undo_delete(Page page, int slotno, const ZuRecord *rec, const char *payload, Siz
 	return true;
 }
 
+/*
+ * Makes the hint of a row with the slot's tag say that nobody holds the row FOR
+ * UPDATE, as was so before the lock that is undone (TAG-2).
+ */
+static void
+undo_lock(Page page, int slotno, OffsetNumber off)
+{
+	ItemId		lp;
+	ZHeader		h;
+
+	if (off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(page))
+		return;
+	lp = PageGetItemId(page, off);
+	if (!ItemIdIsNormal(lp) || !zpage_row_inside(page, lp))
+		return;
+	h = zheader_get(zpage_row(page, lp));
+	if (ZH_TAG(h) == slotno && ZH_LOCK(h) == LockTupleExclusive + 1)
+		zpage_set_header(page, off, ZH_WITH_LOCK(h, LockTupleNoKeyExclusive + 1));
+}
+
 /* zpage_undo: See zpage.h. */
 bool
 zpage_undo(Page page, int slotno, const ZuRecord *rec, const char *payload, Size len)
@@ -561,6 +581,8 @@ zpage_undo(Page page, int slotno, const ZuRecord *rec, const char *payload, Size
 	{
 		if (rec->open)
 			zpage_clear_tags(page, slotno);
+		else if (rec->lockmode == LockTupleExclusive)
+			undo_lock(page, slotno, rec->offset);
 		return true;
 	}
 

@@ -441,8 +441,8 @@ extern void zpage_grow_slots(Page page, int n);
 /*
  * zpage_undo: undoes the change of rows that rec describes. slotno is the slot
  * of rec's chain; payload has the len bytes of rec's uncompressed payload.
- * Slots are not changed; a row keeps its lock hint and ZH_STALE_KEYS and,
- * unless rec is a LOCK, its lock tag. By the type of rec:
+ * Slots are not changed; a row keeps ZH_STALE_KEYS and, unless rec is a LOCK,
+ * its lock hint and lock tag. By the type of rec:
  *
  * - INSERT: the line pointers of the rows become LP_DEAD, and keep their rooms.
  *
@@ -451,8 +451,8 @@ extern void zpage_grow_slots(Page page, int n);
  * - DELETE, MOVE: the row gets its old header; of an open DELETE, each row of
  * the range that is deleted under the slot (RANGE-3 in dml/).
  *
- * - LOCK: if rec is open, no row has the tag of the slot afterwards (TAG-2 in
- * dml/). Otherwise nothing changes.
+ * - LOCK: if rec is open, no row has the tag of the slot afterwards. If not, a
+ * row with this tag has no hint of UPDATE (TAG-2 in dml/).
  *
  * Returns false, with the page unchanged, if the record does not fit the page,
  * which means corruption. A caller that must raise an error then, and changes

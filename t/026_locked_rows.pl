@@ -52,6 +52,7 @@ sub lock_records
 }
 
 # 1. Records for the first locks of a page, then one for all others.
+my %shown = ('KEY SHARE' => 'For Key Share', 'SHARE' => 'For Share');
 my %kept = ('KEY SHARE' => 6, 'SHARE' => 6, 'NO KEY UPDATE' => 2, 'UPDATE' => 2);
 for my $mode (sort keys %kept)
 {
@@ -70,6 +71,30 @@ for my $mode (sort keys %kept)
 	sound($node, "FOR $mode", qw(t zundo.undo_log));
 }
 
+# Locks FOR UPDATE that follow weaker ones need no further record, but for those of a
+# subtransaction, which end with it.
+for my $mode ('KEY SHARE', 'SHARE')
+{
+	my $s = session($node);
+	sql("SELECT count(*) FROM (SELECT 1 FROM t FOR UPDATE) l;");
+	ask($s, 'BEGIN', "SELECT count(*) FROM (SELECT 1 FROM t FOR $mode) l", 'SAVEPOINT s',
+		'SELECT count(*) FROM (SELECT 1 FROM t WHERE id BETWEEN 11 AND 20 FOR UPDATE) l');
+	is(free_for('KEY SHARE'), '1-10,21-30', "FOR $mode, in a subtransaction FOR UPDATE: what is locked");
+	ask($s, 'ROLLBACK TO s', 'RELEASE s');
+	is(free_for('KEY SHARE'), '1-30', '... and after its rollback');
+	is(free_for('UPDATE'), '', '... which leaves the weaker locks');
+	my $start = sql('SELECT pg_current_wal_insert_lsn();');
+	ask($s, 'SELECT count(*) FROM (SELECT 1 FROM t WHERE id > 10 FOR UPDATE) l');
+	is(lock_records(), $pages * $kept{$mode} . "|$pages", "FOR $mode, then FOR UPDATE: no further record");
+	is(sql("SELECT string_agg(mode || ' ' || n, ', ' ORDER BY n) FROM (SELECT mode, count(DISTINCT locked_row) n
+		FROM zundo.row_locks('t') GROUP BY mode) l;"), "$shown{$mode} 10, For Update 990", '... zundo.row_locks shows the stronger ones');
+	is(free_for('KEY SHARE'), '1-10', '... and others wait for them');
+	ask($s, 'ROLLBACK');
+	is(free_for('UPDATE'), '1-30', '... rolled back');
+	$s->quit;
+	sound($node, "FOR $mode, then FOR UPDATE", qw(t zundo.undo_log));
+}
+
 # An update takes over the locks of its transaction, unless it can be rolled back without
 # them.
 for my $mode ('KEY SHARE', 'SHARE', 'NO KEY UPDATE', 'UPDATE')
@@ -79,7 +104,7 @@ for my $mode ('KEY SHARE', 'SHARE', 'NO KEY UPDATE', 'UPDATE')
 	ask($s, 'BEGIN', "SELECT id FROM t WHERE id <= 3 FOR $mode", 'UPDATE t SET n = n WHERE id = 1', 'SAVEPOINT s',
 		'UPDATE t SET n = n WHERE id = 2');
 	is(sql(q{SELECT string_agg(coalesce(lock, 'none'), ',' ORDER BY lp) FROM zundo.page_items('t', 0) WHERE lp <= 3;}),
-		'none,update,update', "updated after FOR $mode: the lock hints");
+		$mode eq 'NO KEY UPDATE' ? 'none,no key update,no key update' : 'none,update,update', "updated after FOR $mode: the lock hints");
 	is(free_for('KEY SHARE'), $mode eq 'UPDATE' ? '4-30' : '1-30', "... others' KEY SHARE locks");
 	is(free_for('SHARE'), $shared ? '3-30' : '4-30', "... others' SHARE locks");
 	ask($s, 'ROLLBACK TO s');
@@ -108,11 +133,17 @@ sql('BEGIN;', $lock->('t', 11, 14, 'UPDATE'), 'SAVEPOINT s;', $lock->('t', 15, 2
 	q{PREPARE TRANSACTION 'part';});
 sql('BEGIN;', $lock->('t', 21, 29, 'KEY SHARE'), q{UPDATE t SET n = 1 WHERE id = 22;}, $lock->('t', 28, 30, 'SHARE'),
 	q{PREPARE TRANSACTION 'mixed';});
+sql('BEGIN;', $lock->('t', 101, 120, 'KEY SHARE'), $lock->('t', 101, 115, 'UPDATE'), 'SAVEPOINT s;', $lock->('t', 116, 120, 'UPDATE'),
+	'ROLLBACK TO s;', q{PREPARE TRANSACTION 'stronger';});
 is(free_for('UPDATE'), '15-20', 'prepared');
 is(free_for('NO KEY UPDATE'), '15-21,23-27', 'prepared');
 crash($node);
 is(free_for('UPDATE'), '15-20', 'prepared, crashed');
 is(free_for('NO KEY UPDATE'), '15-21,23-27', 'prepared, crashed');
+my $kinds = q{SELECT string_agg(mode || ' ' || n, ', ' ORDER BY n) FROM (SELECT mode, count(DISTINCT locked_row) n
+	FROM zundo.row_locks('t') JOIN pg_prepared_xacts ON transaction::text = locker::text WHERE gid = 'stronger' GROUP BY mode) l;};
+is(sql($kinds), 'For Key Share 5, For Update 15', 'made stronger, prepared, crashed');
+sql(q{ROLLBACK PREPARED 'stronger';});
 sql(q{UPDATE t SET n = n + 5, pad = repeat('q', 44) WHERE id BETWEEN 23 AND 27;}, q{VACUUM t;});
 is(free_for('UPDATE'), '15-20', 'an update beside the locks keeps them');
 crash($node);
@@ -153,6 +184,7 @@ sub dies
 sql('BEGIN;', $lock->('t', 5, 24, 'UPDATE'), q{PREPARE TRANSACTION 'p';});
 my $crash = q{SET zundo.fault = 'inline-lock-logged:crash';};
 dies('a lock by tag', 'BEGIN;', $lock->('t', 25, 27, 'UPDATE'), 'CHECKPOINT;', $crash, $lock->('t', 28, 30, 'UPDATE'));
+dies('a lock that becomes stronger', 'BEGIN;', $lock->('t', 25, 30, 'NO KEY UPDATE'), 'CHECKPOINT;', $crash, $lock->('t', 25, 30, 'UPDATE'));
 dies('in a subtransaction', 'BEGIN;', $lock->('t', 1, 2, 'UPDATE'), 'SAVEPOINT s;', $lock->('t', 25, 29, 'UPDATE'), 'ROLLBACK TO s;',
 	'SAVEPOINT s2;', $lock->('t', 500, 502, 'UPDATE'), $crash, $lock->('t', 503, 504, 'UPDATE'));
 # the crashes have emptied it

@@ -398,8 +398,8 @@ page_undo_insert(Model *m)
 }
 
 /*
- * Undoes a LOCK record. If it is open, its slot's tag is removed from all rows
- * (TAG-2); otherwise nothing changes.
+ * Undoes a LOCK record. If it is open, its slot's tag is removed from all rows;
+ * if not, a row with this tag loses its hint of UPDATE (TAG-2).
  */
 static void
 page_undo_lock(Model *m)
@@ -410,13 +410,21 @@ page_undo_lock(Model *m)
 	rec.type = ZUR_LOCK;
 	rec.offset = 1 + pick(ZHEAP_MAX_OFFSET);
 	rec.open = pick(2) == 0;
+	rec.lockmode = pick(2) == 0 ? LockTupleExclusive : LockTupleNoKeyExclusive;
+	if (pick(2) == 0)
+		rec.offset = 1 + pick(m->nrows + 1);
 	CHECK(zpage_undo((Page) m->block.data, slotno, &rec, NULL, 0));
-	for (int off = 1; off <= m->nrows && rec.open; off++)
+	for (int off = 1; off <= m->nrows; off++)
 	{
 		ZHeader		h = zheader_get(m->row[off].bytes);
 
-		if (m->row[off].kind == LP_NORMAL && ZH_TAG(h) == slotno)
+		if (m->row[off].kind != LP_NORMAL || ZH_TAG(h) != slotno)
+			continue;
+		if (rec.open)
 			zheader_set(m->row[off].bytes, ZH_WITH_TAG(h, 0));
+		else if (rec.offset == off && rec.lockmode == LockTupleExclusive)
+			zheader_set(m->row[off].bytes,
+						ZH_WITH_LOCK(h, Min(ZH_LOCK(h), LockTupleNoKeyExclusive + 1)));
 	}
 }
 

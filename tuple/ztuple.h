@@ -28,6 +28,7 @@
 #include "access/tupdesc.h"
 #include "access/htup.h"
 #include "executor/tuptable.h"
+#include "nodes/lockoptions.h"
 
 #define ZTUPLE_HEADER_SIZE	5
 #define ZTUPLE_MAX_COUNT	8	/* bytes */
@@ -88,6 +89,16 @@ zheader_set(char *row, ZHeader h)
 #define ZH_WITH_LOCK(h, l)	(((h) & ~ZH_LOCK_MASK) | ((ZHeader) (l) << ZH_LOCK_SHIFT))
 #define ZH_WITH_TAG(h, t)	(((h) & ~ZH_TAG_MASK) | ((ZHeader) (t) << ZH_TAG_SHIFT))
 #define ZH_WITHOUT_LOCKS(h)	((h) & ~(ZH_LOCK_MASK | ZH_TAG_MASK))
+/*
+ * Returns the mode in which an open LOCK of this mode locks a row by its tag
+ * (TAG-1 in dml/).
+ */
+static inline int
+zheader_tag_mode(ZHeader h, int mode)
+{
+	return ZH_LOCK(h) == LockTupleExclusive + 1 ? LockTupleExclusive : mode;
+}
+
 /* True unless the newest version has been deleted or moved to another TID. */
 #define ZH_LIVE(h)		(ZH_STATE(h) <= ZSTATE_UPDATED)
 

@@ -119,7 +119,7 @@ typedef struct ZuRecord
 	 * (RANGE-3 in dml/). It is open if nrows is above 1.
 	 *
 	 * LOCK: the rows of the page whose lock tags name the slot of its chain
-	 * are locked, and no others (TAG-1 in dml/).
+	 * are locked, at least in lockmode, and no others (TAG-1 in dml/).
 	 */
 	bool		open;
 	uint32		token;			/* INSERT with ZUX_SPECULATIVE */
@@ -174,14 +174,16 @@ zrecord_wrote(const ZuRecord *rec, OffsetNumber off, ZHeader header)
 }
 
 /*
- * Returns whether rec, of type LOCK in the chain of slot slotno, locks the row
- * at off, whose header is h.
+ * Returns the mode in which rec, of type LOCK in the chain of slot slotno,
+ * locks the row at off, whose header is h; -1: it does not (TAG-1).
  */
-static inline bool
-zrecord_locks(const ZuRecord *rec, OffsetNumber off, ZHeader h, int slotno)
+static inline int
+zrecord_lock_mode(const ZuRecord *rec, OffsetNumber off, ZHeader h, int slotno)
 {
 	Assert(rec->type == ZUR_LOCK);
-	return rec->open ? ZH_TAG(h) == slotno : rec->offset == off;
+	if (!rec->open)
+		return rec->offset == off ? rec->lockmode : -1;
+	return ZH_TAG(h) == slotno ? zheader_tag_mode(h, rec->lockmode) : -1;
 }
 
 /*
