@@ -406,15 +406,17 @@ take_row(Rewrite *rewrite, BlockNumber block, OffsetNumber off, bool only_dead)
 	return n >= 0;
 }
 
+/* A version that is visible to all, or to the snapshot that is used. */
+static const Version frozen = {
+	FrozenTransactionId, InvalidTransactionId, FirstCommandId, FirstCommandId, false
+};
+
 /*
  * Takes a row all of whose changes are settled. Returns false if some are not.
  */
 static bool
 take_settled(Rewrite *rewrite, Page page, BlockNumber block, OffsetNumber off, bool only_dead)
 {
-	static const Version frozen = {
-		FrozenTransactionId, InvalidTransactionId, FirstCommandId, FirstCommandId, false
-	};
 	ItemId		lp = PageGetItemId(page, off);
 	const char *row;
 	ZHeader		header;
@@ -443,6 +445,35 @@ take_settled(Rewrite *rewrite, Page page, BlockNumber block, OffsetNumber off, b
 		take_version(rewrite, frozen);
 	}
 	return true;
+}
+
+/*
+ * Does that for a live row, without a copy of its page. Returns false also if
+ * the row is not live.
+ */
+static bool
+take_in_place(Rewrite *rewrite, Buffer buf, ItemPointer tid)
+{
+	Page		page = BufferGetPage(buf);
+	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
+	bool		settled = false;
+
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	if (!PageIsNew(page) && off <= PageGetMaxOffsetNumber(page) && zpage_item_ok(page, off) &&
+		ItemIdIsNormal(PageGetItemId(page, off)))
+	{
+		ItemId		lp = PageGetItemId(page, off);
+		ZHeader		header = zheader_get(zpage_row(page, lp));
+
+		settled = ZH_LIVE(header) && zslots_row_settled(page, header, zslots_oldest(page));
+		if (settled)
+			ztts_store_copy(rewrite->old_slot, zpage_row(page, lp), zpage_row_length(page, lp),
+							tid, RelationGetRelid(rewrite->old));
+	}
+	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+	if (settled)
+		take_version(rewrite, frozen);
+	return settled;
 }
 
 /*
@@ -517,14 +548,12 @@ read_by_index(Rewrite *rewrite, Relation index)
 	{
 		BlockNumber block = ItemPointerGetBlockNumber(&found->tts_tid);
 		OffsetNumber off = ItemPointerGetOffsetNumber(&found->tts_tid);
-		Buffer		buf;
-		Page		page;
+		Buffer		buf = ReadBuffer(rewrite->old, block);
 
-		buf = ReadBuffer(rewrite->old, block);
-		do
-			page = zhistory_load(rewrite->history, buf);
-		while (page != NULL && !take_settled(rewrite, page, block, off, false) &&
-			   !take_row(rewrite, block, off, false));
+		if (!take_in_place(rewrite, buf, &found->tts_tid))
+			while (zhistory_load(rewrite->history, buf) != NULL &&
+				   !take_row(rewrite, block, off, false))
+				;
 		ReleaseBuffer(buf);
 	}
 	index_endscan(scan);
@@ -540,10 +569,6 @@ read_by_index(Rewrite *rewrite, Relation index)
 static void
 read_by_snapshot(Rewrite *rewrite, Relation index, Snapshot snapshot)
 {
-	static const Version seen = {
-		FrozenTransactionId, InvalidTransactionId, FirstCommandId, FirstCommandId, false
-	};
-
 	Assert(IsMVCCSnapshot(snapshot));
 	pgstat_progress_update_param(PROGRESS_REPACK_PHASE, PROGRESS_REPACK_PHASE_SEQ_SCAN_HEAP);
 	if (index != NULL && rewrite->sort == NULL)
@@ -552,7 +577,7 @@ read_by_snapshot(Rewrite *rewrite, Relation index, Snapshot snapshot)
 
 		index_rescan(scan, NULL, 0, NULL, 0);
 		while (next_of_index(scan, rewrite->old_slot))
-			take_version(rewrite, seen);
+			take_version(rewrite, frozen);
 		index_endscan(scan);
 	}
 	else
@@ -562,7 +587,7 @@ read_by_snapshot(Rewrite *rewrite, Relation index, Snapshot snapshot)
 		while (table_scan_getnextslot(scan, ForwardScanDirection, rewrite->old_slot))
 		{
 			CHECK_FOR_INTERRUPTS();
-			take_version(rewrite, seen);
+			take_version(rewrite, frozen);
 		}
 		table_endscan(scan);
 	}
