@@ -575,6 +575,9 @@ test_layout(TestRow *t)
 	CHECK(HeapTupleHeaderGetNatts(tuple->t_data) == t->desc->natts);
 	CHECK(memcmp(tuple->t_data->t_bits, expected->t_data->t_bits,
 				 tuple->t_len - SizeofHeapTupleHeader) == 0);
+	expected = zlayout_copy_tuple(t->desc, t->row, t->len);
+	CHECK(expected != NULL && expected->t_len == tuple->t_len &&
+		  memcmp(expected->t_data, tuple->t_data, tuple->t_len) == 0);
 
 	for (int i = 0; i < 5; i++)
 	{
@@ -594,9 +597,11 @@ test_layout(TestRow *t)
 		memcpy(row, t->row, t->len);
 		row[pick(t->len)] ^= (char) (1 << pick(8));
 		(void) heap_by_layout(layout, row, t->len);
+		(void) zlayout_copy_tuple(t->desc, row, t->len);
 		row = palloc(row_cut);
 		memcpy(row, t->row, row_cut);
 		CHECK(heap_by_layout(layout, row, row_cut) == NULL);
+		CHECK(zlayout_copy_tuple(t->desc, row, row_cut) == NULL);
 	}
 }
 

@@ -1,5 +1,5 @@
 /*
- * tuple/zlayout.c - layouts of rows, and rows as heap tuples by their layout.
+ * tuple/zlayout.c - layouts of rows, and rows as heap tuples.
  *
  * All bytes may come from a damaged record, so every length is checked against
  * the bytes that are there.
@@ -184,9 +184,12 @@ typedef struct Columns
 	Size		hoff;			/* where they begin in the heap tuple */
 } Columns;
 
-/* Fills columns. Returns false if the header is malformed. */
+/*
+ * Fills columns. Returns false if the header is malformed, or the row has more
+ * than natts columns.
+ */
 static bool
-read_header(const ZLayout *layout, const char *row, Size len, Columns *columns)
+read_header(int natts, const char *row, Size len, Columns *columns)
 {
 	ZHeader		h;
 
@@ -205,23 +208,37 @@ read_header(const ZLayout *layout, const char *row, Size len, Columns *columns)
 		columns->hoff += BITMAPLEN(columns->natts);
 	}
 	columns->hoff = MAXALIGN(columns->hoff);
-	return columns->natts <= layout->natts && columns->first <= columns->end;
+	return columns->natts <= natts && columns->first <= columns->end;
+}
+
+/* Copies a column; most have one of these lengths. */
+static inline void
+copy_column(char *dst, const char *p, Size size)
+{
+	if (size == 4)
+		memcpy(dst, p, 4);
+	else if (size == 8)
+		memcpy(dst, p, 8);
+	else
+		memcpy(dst, p, size);
 }
 
 /*
- * Goes through the columns. Returns the length of the heap tuple, or 0. Writes
- * the values to dst, and what they need in t_infomask to *infomask, unless dst
- * is NULL. Values with a 1-byte header are not aligned in a heap tuple.
+ * Goes through the columns, whose layout is desc's, or 'layout' if that is
+ * NULL. Returns the length of the heap tuple, or 0. Writes the values to dst,
+ * and what they need in t_infomask to *infomask, unless dst is NULL. Values
+ * with a 1-byte header are not aligned in a heap tuple.
  */
-static Size
-place_columns(const ZLayout *layout, const Columns *columns, char *dst, uint16 *infomask)
+static pg_attribute_always_inline Size
+place_columns(const ZLayout *layout, TupleDesc desc, const Columns *columns, char *dst,
+			  uint16 *infomask)
 {
 	const char *p = columns->first;
 	Size		off = columns->hoff;
 
 	for (int i = 0; i < columns->natts; i++)
 	{
-		int			length = layout->column[i].length;
+		int			length = desc ? TupleDescAttr(desc, i)->attlen : layout->column[i].length;
 		Size		size;
 
 		if (columns->nulls != NULL && att_isnull(i, columns->nulls))
@@ -230,10 +247,11 @@ place_columns(const ZLayout *layout, const Columns *columns, char *dst, uint16 *
 		if (size == 0)
 			return 0;
 		if (length != -1 || !VARATT_IS_1B(p))
-			off = TYPEALIGN(layout->column[i].alignment, off);
+			off = desc ? att_align_nominal(off, TupleDescAttr(desc, i)->attalign) :
+				TYPEALIGN(layout->column[i].alignment, off);
 		if (dst != NULL)
 		{
-			memcpy(dst + off, p, size);
+			copy_column(dst + off, p, size);
 			if (length < 0)
 				*infomask |= HEAP_HASVARWIDTH;
 			if (length == -1 && VARATT_IS_1B_E(p))
@@ -245,15 +263,34 @@ place_columns(const ZLayout *layout, const Columns *columns, char *dst, uint16 *
 	return ztuple_count_ok(p, columns->end - p) ? off : 0;
 }
 
+/*
+ * Sets the members of the tuple, and the fields of its header, which is zero;
+ * the columns take size bytes with it.
+ */
+static void
+set_header(HeapTuple tuple, const Columns *columns, Size size, uint16 infomask)
+{
+	HeapTupleHeader header = tuple->t_data;
+
+	tuple->t_len = size;
+	ItemPointerSetInvalid(&tuple->t_self);
+	tuple->t_tableOid = InvalidOid;
+	header->t_infomask = infomask | (columns->nulls != NULL ? HEAP_HASNULL : 0);
+	HeapTupleHeaderSetNatts(header, columns->natts);
+	header->t_hoff = columns->hoff;
+	if (columns->nulls != NULL)
+		memcpy(header->t_bits, columns->nulls, BITMAPLEN(columns->natts));
+}
+
 /* zlayout_tuple_size: See zlayout.h. */
 Size
 zlayout_tuple_size(const ZLayout *layout, const char *row, Size len)
 {
 	Columns		columns;
 
-	if (!read_header(layout, row, len, &columns))
+	if (!read_header(layout->natts, row, len, &columns))
 		return 0;
-	return place_columns(layout, &columns, NULL, NULL);
+	return place_columns(layout, NULL, &columns, NULL, NULL);
 }
 
 /*
@@ -264,20 +301,44 @@ void
 zlayout_form_tuple(const ZLayout *layout, const char *row, Size len, HeapTuple tuple)
 {
 	Columns		columns;
-	HeapTupleHeader header = tuple->t_data;
 	Size		size = zlayout_tuple_size(layout, row, len);
 	uint16		infomask = 0;
 
 	Assert(size > 0);
-	(void) read_header(layout, row, len, &columns);
-	memset(header, 0, size);
-	(void) place_columns(layout, &columns, (char *) header, &infomask);
-	tuple->t_len = size;
-	ItemPointerSetInvalid(&tuple->t_self);
-	tuple->t_tableOid = InvalidOid;
-	header->t_infomask = infomask | (columns.nulls != NULL ? HEAP_HASNULL : 0);
-	HeapTupleHeaderSetNatts(header, columns.natts);
-	header->t_hoff = columns.hoff;
-	if (columns.nulls != NULL)
-		memcpy(header->t_bits, columns.nulls, BITMAPLEN(columns.natts));
+	(void) read_header(layout->natts, row, len, &columns);
+	memset(tuple->t_data, 0, size);
+	(void) place_columns(layout, NULL, &columns, (char *) tuple->t_data, &infomask);
+	set_header(tuple, &columns, size, infomask);
+}
+
+/*
+ * With more columns than this, the padding is computed before it is allocated.
+ */
+#define FEW_COLUMNS 32
+
+/* zlayout_copy_tuple: See zlayout.h. */
+HeapTuple
+zlayout_copy_tuple(TupleDesc desc, const char *row, Size len)
+{
+	Columns		columns;
+	HeapTuple	tuple;
+	Size		size;
+	uint16		infomask = 0;
+
+	if (!read_header(desc->natts, row, len, &columns) || columns.natts != desc->natts)
+		return NULL;
+	if (desc->natts <= FEW_COLUMNS)
+		size = columns.hoff + len + desc->natts * (MAXIMUM_ALIGNOF - 1);
+	else if ((size = place_columns(NULL, desc, &columns, NULL, NULL)) == 0)
+		return NULL;
+	tuple = palloc0(HEAPTUPLESIZE + size);
+	tuple->t_data = (HeapTupleHeader) ((char *) tuple + HEAPTUPLESIZE);
+	size = place_columns(NULL, desc, &columns, (char *) tuple->t_data, &infomask);
+	if (size == 0)
+	{
+		pfree(tuple);
+		return NULL;
+	}
+	set_header(tuple, &columns, size, infomask);
+	return tuple;
 }

@@ -1,6 +1,6 @@
 /*
- * tuple/zlayout.h - the lengths and alignments of a row's columns, for readers
- * that have no tuple descriptor.
+ * tuple/zlayout.h - rows as heap tuples, and the lengths and alignments of a
+ * row's columns, for readers that have no tuple descriptor.
  *
  * A packed row cannot be taken apart without the lengths of its columns.
  * Logical decoding reads WAL records before it knows the catalog at their
@@ -56,5 +56,11 @@ extern const char *zlayout_get(const char *p, const char *end, ZLayout *layout);
  */
 extern Size zlayout_tuple_size(const ZLayout *layout, const char *row, Size len);
 extern void zlayout_form_tuple(const ZLayout *layout, const char *row, Size len, HeapTuple tuple);
+
+/*
+ * zlayout_copy_tuple: returns that tuple, in one palloc'd piece, for a row of
+ * this descriptor; NULL if the row does not agree with it or lacks columns.
+ */
+extern HeapTuple zlayout_copy_tuple(TupleDesc desc, const char *row, Size len);
 
 #endif

@@ -23,6 +23,7 @@
 #include "access/sysattr.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "tuple/zlayout.h"
 #include "tuple/ztts.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -551,12 +552,17 @@ static HeapTuple
 ztts_copy_heap_tuple(TupleTableSlot *slot)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
-	HeapTuple	tuple;
+	HeapTuple	tuple = NULL;
 	TransactionId xmin = InvalidTransactionId;
 	CommandId	cmin = FirstCommandId;
 
-	slot_getallattrs(slot);
-	tuple = heap_form_tuple(slot->tts_tupleDescriptor, slot->tts_values, slot->tts_isnull);
+	if (z->row != NULL)
+		tuple = zlayout_copy_tuple(slot->tts_tupleDescriptor, z->row, z->len);
+	if (tuple == NULL)
+	{
+		slot_getallattrs(slot);
+		tuple = heap_form_tuple(slot->tts_tupleDescriptor, slot->tts_values, slot->tts_isnull);
+	}
 	tuple->t_self = ztid_real(&slot->tts_tid);
 	tuple->t_tableOid = slot->tts_tableOid;
 
