@@ -312,6 +312,31 @@ zany_fetch_kept(Relation rel, ItemPointer tid)
 }
 
 /*
+ * Returns whether the row at off is live and the record author, which made a
+ * version of it, is the head of its slot's chain. Then no newer record is about
+ * the row.
+ */
+static bool
+is_by_head(Buffer buf, OffsetNumber off, UndoPtr author)
+{
+	Page		page = BufferGetPage(buf);
+	bool		result = false;
+
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	if (!PageIsNew(page) && off <= PageGetMaxOffsetNumber(page) && zpage_item_ok(page, off) &&
+		ItemIdIsNormal(PageGetItemId(page, off)))
+	{
+		ZHeader		h = zheader_get(zpage_row(page, PageGetItemId(page, off)));
+		int			s = ZH_SLOT(h);
+
+		result = ZH_LIVE(h) && s >= 1 && s <= zpage_nslots(page) &&
+			!zslot_locks_only(zpage_slot(page, s)) && zpage_slot(page, s)->ptr == author;
+	}
+	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+	return result;
+}
+
+/*
  * zany_is_newest: See zany.h. Changes of our own aborted subtransactions may
  * still be on the page; they do not count.
  */
@@ -323,9 +348,9 @@ zany_is_newest(Relation rel, ItemPointer tid, UndoPtr author)
 	ZCopyWalk	copy;
 	const ZWalk *walk = &copy.walk;
 	ZAccept		accept;
-	bool		newest = false;
+	bool		newest = is_by_head(buf, off, author);
 
-	for (int tries = 0; begin_walk(&copy, rel, buf, off, tries); tries++)
+	for (int tries = 0; !newest && begin_walk(&copy, rel, buf, off, tries); tries++)
 	{
 		ZWalkResult found;
 
