@@ -153,6 +153,7 @@ look_in_chain(LockerSearch *search, int s, ZXidStatus status)
 	ZChain		chain;
 	ZTrailReader reader;
 	ZuRecord	rec;
+	ZHeader		header = search->header;
 
 	ztrail_start(&reader);
 	zchain_begin_locked(&chain, row->rel->rd_locator.relNumber, row->block, slot, oldest,
@@ -166,19 +167,25 @@ look_in_chain(LockerSearch *search, int s, ZXidStatus status)
 
 		/*
 		 * Pass over a subtransaction that was rolled back meanwhile: the
-		 * locks of its parent, further down, last. Otherwise stop at another
+		 * locks of its parent, further down, last; a hint of UPDATE is that
+		 * of its own lock, if it has one (TAG-2). Otherwise stop at another
 		 * status than the head's: the rest of the chain is older, or the
 		 * head's transaction has ended.
 		 */
 		if (now == ZXID_ABORTED && now != status)
+		{
+			if (rec.type == ZUR_LOCK && !rec.open && rec.offset == row->off &&
+				rec.lockmode == LockTupleExclusive)
+				header = ZH_WITH_LOCK(header, LockTupleNoKeyExclusive + 1);
 			continue;
+		}
 		if (now != status)
 			break;
 		if (rec.type != ZUR_LOCK)
 			continue;
 		if (rec.open && status == ZXID_OWN)
 			zheld_note_record(row->rel, row->block, s, chain.here, &rec);
-		mode = zrecord_lock_mode(&rec, row->off, search->header, s);
+		mode = zrecord_lock_mode(&rec, row->off, header, s);
 		if (mode < 0)
 			continue;
 		if (status == ZXID_IN_PROGRESS)

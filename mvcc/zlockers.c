@@ -222,6 +222,19 @@ add_locks(Holders *holders, int s, const ZuRecord *rec)
 }
 
 /*
+ * Notes that the non-open LOCK record in the chain of slot s has aborted: a
+ * hint of UPDATE was that of its lock (TAG-2).
+ */
+static void
+drop_lock(Holders *holders, int s, const ZuRecord *rec)
+{
+	ZHeader    *h = &holders->header[Min(rec->offset, ZHEAP_MAX_OFFSET)];
+
+	if (!rec->open && rec->lockmode == LockTupleExclusive && ZH_TAG(*h) == s)
+		*h = ZH_WITH_LOCK(*h, Min(ZH_LOCK(*h), LockTupleNoKeyExclusive + 1));
+}
+
+/*
  * Adds the changes by a record in the chain of slot s, if its transaction may
  * hold rows. The first record that is met of a deleted row is its deletion.
  */
@@ -275,6 +288,8 @@ holders_of_chain(Holders *holders, int s, const ZPageSlot *slot, ZXid oldest,
 			add_changes(holders, s, &rec, may_hold(status));
 		else if (may_hold(status))
 			add_locks(holders, s, &rec);
+		else
+			drop_lock(holders, s, &rec);
 	}
 }
 

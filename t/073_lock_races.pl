@@ -85,6 +85,26 @@ for (1 .. 20)
 }
 ok($caught, 'the savepoints were rolled back while the locker looked for locks');
 
+# The first of them has made a lock stronger that the transaction holds by a lock tag. It
+# is not stronger any more: another session may have the row FOR KEY SHARE, too.
+$caught = 0;
+for (1 .. 20)
+{
+	$one->query_safe(q{BEGIN; SELECT count(*) FROM (SELECT id FROM p FOR KEY SHARE) l; SAVEPOINT s; SELECT id FROM p WHERE id = 9 FOR UPDATE;
+		SAVEPOINT s2; SELECT id FROM p WHERE id = 10 FOR UPDATE});
+	$two->query_safe(q{BEGIN; SELECT txid_current(); SET LOCAL zundo.fault = 'lockers-chain:sleep'; SET LOCAL lock_timeout = '5s'});
+	$two->query_until(qr/asked/, "\\echo asked\nSELECT id FROM p WHERE id = 9 FOR KEY SHARE;\n\\echo done\n");
+	$caught = ZundoTest::caught($watcher, $pid, 'SELECT%FOR KEY SHARE%');
+	$one->query_safe('ROLLBACK TO s') if $caught;
+	kill 'CONT', $pid;
+	my $answer = $two->query_until(qr/done/, '');
+	like($answer, qr/^9$/m, 'the weaker lock lets others have theirs') if $caught;
+	unlike(said(), qr/lock timeout/, 'the locker need not wait for it') if $caught;
+	$_->query_safe('ROLLBACK') for $one, $two;
+	last if $caught;
+}
+ok($caught, 'the savepoint with the stronger lock was rolled back meanwhile');
+
 # 4. A KEY SHARE lock beside an update in progress: the row is read when it has
 # been locked. The transaction, which has updated it within a savepoint as well,
 # commits between the reader's looks at the two updates.
