@@ -91,11 +91,15 @@ zwriter_reserve_overflow(ZWriter *writer)
  * page in buf, gives gain bytes back at commit, net of what the change took
  * there. Raises no errors.
  *
+ * zreclaim_note_later: notes that the block has this space for statements after
+ * the present one. The first commit of one of these enters it in the map.
+ *
  * zreclaim_cover: gives the free space map a page for this block, by which the
  * table has just been extended, if the map has none (SPACE-2). Raises an error
  * if the disk is full.
  */
 extern void zreclaim_note(Relation rel, Buffer buf, OffsetNumber off, int gain);
+extern void zreclaim_note_later(Relation rel, BlockNumber block, int space);
 extern void zreclaim_cover(Relation rel, BlockNumber block);
 
 /*
@@ -272,7 +276,12 @@ extern bool zprune_plan(Relation rel, Buffer buf, ZPrunePlan *plan);
  * than before.
  *
  * zprune_for_hole: does so for a writer that needs a hole of this many bytes.
+ *
+ * zprune_has_undone_chunk: returns whether compacting the page would take an
+ * undone chunk away that a variable of the present statement may point to
+ * (TOAST-4). Then the two do nothing.
  */
+extern bool zprune_has_undone_chunk(Relation rel, Buffer buf);
 extern bool zprune_by_plan(const ZWriter *writer, Buffer buf, ZPrunePlan *plan, bool suffices);
 extern bool zprune_for_hole(const ZWriter *writer, Buffer buf, Size hole);
 

@@ -343,12 +343,8 @@ prune_page_by(Relation rel, Buffer buf, const ZPrunePlan *plan)
 	return zpage_hole(page) > before || plan->n > 0;
 }
 
-/*
- * Returns whether compacting the page would take an undone chunk away that a
- * variable of the present statement may point to (TOAST-4).
- */
-static bool
-has_undone_chunk(Relation rel, Buffer buf)
+bool
+zprune_has_undone_chunk(Relation rel, Buffer buf)
 {
 	Page		page = BufferGetPage(buf);
 	OffsetNumber max = PageGetMaxOffsetNumber(page);
@@ -369,7 +365,7 @@ has_undone_chunk(Relation rel, Buffer buf)
 bool
 zprune_by_plan(const ZWriter *writer, Buffer buf, ZPrunePlan *plan, bool suffices)
 {
-	if (has_undone_chunk(writer->rel, buf))
+	if (zprune_has_undone_chunk(writer->rel, buf))
 		return false;
 	if (!suffices || !zimage_save_rows(writer, buf, plan))	/* SAVED-3 */
 		leave_rows(plan);

@@ -55,6 +55,8 @@
 #define STEP		(BLCKSZ / 8)
 /* Number of pages that a transaction remembers; the rest is left to VACUUM. */
 #define MAX_PAGES	(128 * 1024)
+/* Number of pages that it remembers for the time after the statement. */
+#define MAX_LATER	256
 
 typedef struct RoomyPage
 {
@@ -76,6 +78,12 @@ typedef struct RoomyPages
 	RoomyPage	last;			/* the page changed last; space: if it is not
 								 * known, what was made there since */
 	bool		known;			/* the free space of that page is known */
+	int			nlater;
+	struct
+	{
+		RoomyPage	page;
+		TimestampTz statement;	/* start of the statement that must end first */
+	}			later[MAX_LATER];
 } RoomyPages;
 
 static RoomyPages my;
@@ -207,6 +215,40 @@ zreclaim_note(Relation rel, Buffer buf, OffsetNumber off, int gain)
 	remember(&my.last);
 }
 
+/* zreclaim_note_later: See zdml_internal.h. */
+void
+zreclaim_note_later(Relation rel, BlockNumber block, int space)
+{
+	RoomyPage	page = {RelationGetRelid(rel), rel->rd_locator.relNumber, block, space, 1};
+	int			i = 0;
+
+	while (i < my.nlater && (my.later[i].page.relnumber != page.relnumber ||
+							 my.later[i].page.block != block))
+		i++;
+	if (i == MAX_LATER)
+		return;
+	my.later[i].page = page;
+	my.later[i].statement = GetCurrentStatementStartTimestamp();
+	my.nlater = Max(my.nlater, i + 1);
+}
+
+/* Moves the pages whose statement has ended to those for the map. */
+static void
+remember_later(void)
+{
+	TimestampTz now = GetCurrentStatementStartTimestamp();
+	int			kept = 0;
+
+	for (int i = 0; i < my.nlater; i++)
+	{
+		if (my.later[i].statement == now)
+			my.later[kept++] = my.later[i];
+		else
+			remember(&my.later[i].page);
+	}
+	my.nlater = kept;
+}
+
 /*
  * Returns the block of the map's file that covers this table block: leaf pages
  * and those above them are in depth-first order.
@@ -287,6 +329,7 @@ tell_map(Relation rel, const RoomyPage *page, int n)
 void
 zreclaim_pre_commit(void)
 {
+	remember_later();
 	if (my.npages > 1)
 		qsort(my.pages, my.npages, sizeof(RoomyPage), compare_pages);
 	for (int first = 0, end; first < my.npages; first = end)

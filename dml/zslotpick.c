@@ -69,7 +69,10 @@ slot_at(const SlotArray *slots, int i)
  * Returns a rank for taking this free slot, the higher the better. Once our
  * transaction owns the slot, the rows that name it seem to be ours, and their
  * readers must look for the authors in undo. So a slot without a chain is best,
- * and 'avoid' (see zslot_pick) is worst.
+ * and 'avoid' (see zslot_pick) is worst. Of slots of one rank that with the
+ * oldest owner is taken: a row that was deleted under the slot keeps its room
+ * until our transaction has ended, and the latest deletions are those that have
+ * not been pruned yet.
  */
 static inline int
 free_slot_rank(const ZPageSlot *slot, int i, int avoid)
@@ -91,6 +94,7 @@ find_own_or_free(const ZWriter *writer, const SlotArray *slots, ZXid oldest, int
 {
 	int			free_slot = 0;
 	int			best = 0;
+	ZXid		best_xid = 0;
 
 	Assert(slots->n <= ZPAGE_MAX_SLOTS && slots->ninline <= slots->n);
 	*own = false;
@@ -103,10 +107,13 @@ find_own_or_free(const ZWriter *writer, const SlotArray *slots, ZXid oldest, int
 		{
 			int			rank = free_slot_rank(slot, i, avoid);
 
-			if (free_slot == 0 || (i <= slots->ninline && rank > best))
+			if (free_slot == 0 ||
+				(i <= slots->ninline &&
+				 (rank > best || (rank == best && ZSLOT_XID(slot) < best_xid))))
 			{
 				free_slot = i;
 				best = rank;
+				best_xid = ZSLOT_XID(slot);
 			}
 		}
 		else if (slot->xid_flags & ZSLOT_COMMON_LOCKS)

@@ -20,6 +20,20 @@
 #define MAX_VISITS_IN_VAIN 8
 
 /*
+ * Returns the space to ask the map for, for a row that needs this much. After
+ * half of the visits only pages with as much space as committed deletions enter
+ * (zreclaim.c): the map may name many pages for a few bytes, whose rows a long
+ * transaction has deleted since, and begins with these each time.
+ */
+static Size
+space_to_find(Size need, int visits)
+{
+	if (visits >= MAX_VISITS_IN_VAIN / 2)
+		need = Max(need, BLCKSZ / 4);
+	return Min(need, MaxHeapTupleSize);
+}
+
+/*
  * Picks the slots for a new row on a page that has space for it, place->buf.
  * Returns false if the page has no slot to give. Sets *growth to the number of
  * inline slots that the page must get.
@@ -133,12 +147,24 @@ space_for_map(Relation rel, Buffer buf, int wanted)
 {
 	Page		page = BufferGetPage(buf);
 	int			space;
+	int			later;
 
 	/* a page that has no line pointer or slot to give has no space for a row */
 	if (zpage_find_offset(page) == InvalidOffsetNumber || zpage_hole(page) >= wanted)
 		return 0;
 	space = zheap_free_space(rel, buf);
-	return Max(space, zreclaim_space(page)) >= wanted ? -1 : space;
+	later = Max(space, zreclaim_space(page));
+	if (later < wanted)
+		return space;
+	if (!zprune_has_undone_chunk(rel, buf))
+		return -1;
+
+	/*
+	 * each commit makes searches of the map begin at its first page again,
+	 * and they must get beyond those that this statement cannot use
+	 */
+	zreclaim_note_later(rel, BufferGetBlockNumber(buf), later);
+	return Max(zpage_hole(page), 0);
 }
 
 /*
@@ -323,8 +349,8 @@ zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInser
 			target = RecordAndGetPageWithFreeSpace(rel, target, space,
 												   Min(need + keep_free, MaxHeapTupleSize));
 		else
-			target = GetPageWithFreeSpace(rel, Min(need + keep_free, MaxHeapTupleSize));
-		if (target != visited)
+			target = GetPageWithFreeSpace(rel, space_to_find(need + keep_free, visits));
+		if (target != visited && (target != InvalidBlockNumber || !misled))
 			continue;
 
 		/*

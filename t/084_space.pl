@@ -82,6 +82,26 @@ sql(map { "SELECT put(1 + $_ % 50);" } 1 .. 500);
 cmp_ok(bytes($toast), '<=', 4 * $toast_before, 'failed insertions of large values');
 sound($node, 'failed insertions of large values', 'again');
 
+# One statement with transactions of its own does the same: later statements use what it
+# could not. Searches of the map get beyond pages that the statement cannot use.
+my $puts = 'DO $$ BEGIN FOR i IN 1..200 LOOP PERFORM put(i); COMMIT; END LOOP; END $$';
+sql($puts, ';', $puts, ';', "VACUUM $toast");
+$toast_before = bytes($toast);
+sql(map { ($puts, ';', "VACUUM $toast", ';') } 1 .. 4);
+cmp_ok(bytes($toast), '<=', 1.3 * $toast_before, 'failed insertions of large values, in one statement');
+
+# A row that a page takes without pruning does not take the slot by which rows were deleted
+# there, which would keep these until the insertion is committed.
+sql('CREATE TABLE filled (id int PRIMARY KEY, k int, f text) USING zheap', ';',
+	q{INSERT INTO filled SELECT g, g, repeat('x', 108) FROM generate_series(1, 8000) g});
+for my $n (1 .. 5)
+{
+	sql('VACUUM filled');
+	grows('filled', 1.1, "rows deleted long ago are replaced, $n", 'DELETE FROM filled WHERE id % 2 = 0;', 'SELECT zundo.discard();',
+		q{INSERT INTO filled SELECT g, g, repeat('x', 108) FROM generate_series(2, 8000, 2) g;});
+	sql('SELECT zundo.discard()');
+}
+
 # The free space map names a page whose rows are deleted by a transaction in
 # progress: new sessions put their rows on one page, not on one each.
 for my $how ('insert', 'move')
@@ -98,6 +118,19 @@ for my $how ('insert', 'move')
 	$deleter->query_safe('ROLLBACK');
 	$deleter->quit;
 }
+
+# A long transaction has deleted rows of many pages for which the map names a few bytes:
+# others get to the pages of later deletions.
+sql('CREATE TABLE passed (id int PRIMARY KEY, k int, f text) USING zheap', ';',
+	q{INSERT INTO passed SELECT g, g, repeat('x', 480) FROM generate_series(1, 2000) g}, ';',
+	'DELETE FROM passed WHERE id % 10 = 0', ';', 'SELECT zundo.discard()', ';', 'VACUUM passed');
+my $long = $node->background_psql('postgres', on_error_stop => 1);
+$long->query_safe('BEGIN; DELETE FROM passed WHERE id <= 1000');
+grows('passed', 1.2, 'deletions beside a long one',
+	q{DO $$ BEGIN FOR i IN 1..1500 LOOP DELETE FROM passed WHERE id = (SELECT min(id) FROM passed WHERE id > 1000); COMMIT;
+		INSERT INTO passed VALUES (2000 + i, 0, repeat('y', 480)); COMMIT; END LOOP; END $$;});
+$long->query_safe('ROLLBACK');
+$long->quit;
 
 # The map has no space that cannot be used: line pointers have run out, or the deletion is
 # rolled back.
