@@ -90,6 +90,8 @@ command_like([ dirname(__FILE__) . '/../zundo', 'convert', '--version' ], qr/^zu
 program(2, '--check', '--check', '-n', 'shop');
 like($out, qr/^shop."Other": 8192 bytes, free: \d+ [MGT]B, publications: all_of_it \(FOR ALL TABLES\)\nshop.one: \d+ kB, [^\n]*\nshop.other: 8192 bytes, [^\n]*\nneeded: \d+ kB of disk space, \d+ kB of WAL\nmeanwhile [^\n]*\n$/, 'the plan');
 like($err, qr/^zundo-convert: error: shop.nokey: cannot be converted: It has no unique index on columns that are NOT NULL. Add a primary key/, 'what is refused');
+program(2, '--check of all tables', '--check', '-n', '*');
+unlike($err, qr/pg_toast/, 'TOAST tables belong to their tables');
 my $function = sql(q{SELECT pg_get_functiondef('zundo.bytes_free'::regproc)});
 sql(q{CREATE OR REPLACE FUNCTION zundo.bytes_free(tablespace oid) RETURNS bigint LANGUAGE sql AS 'SELECT 10000::bigint'});
 program(2, '--check on a full disk', '--check', '-t', 'shop.other', '-t', 'shop.one');
