@@ -33,7 +33,8 @@ for my $table ('TABLE t', 'UNLOGGED TABLE u', 'TABLE gone', 'TABLE narrow')
 		INSERT INTO $name SELECT i, 0, repeat('x', $width) FROM generate_series(1, 600) i");
 }
 
-# A transaction takes a slot that has no chain, if there is one; else another one than that of the row that it changes.
+# A transaction takes a slot that has no chain, if there is one; else that of the oldest owner, but not that of the row
+# that it changes.
 # So a row whose slot belongs to somebody else now is rare, and readers need not look for its author in undo.
 my $slot_after_update = sub {
 	my ($id) = @_;
@@ -43,7 +44,7 @@ my $slot_after_update = sub {
 	return sql("SELECT slot FROM zundo.page_items('s', 0) WHERE lp = $id");
 };
 sql('CREATE TABLE s (id int, n int) USING zheap; INSERT INTO s SELECT i, 0 FROM generate_series(1, 8) i');
-is(join(' ', map { $slot_after_update->($_) } 1, 2, 3, 4, 4, 4), '2 3 4 2 1 2', 'which slots updates take on a page with room');
+is(join(' ', map { $slot_after_update->($_) } 1, 2, 3, 4, 4, 4), '2 3 4 2 1 3', 'which slots updates take on a page with room');
 
 sub overflow_slots
 {
