@@ -63,53 +63,50 @@ is($two->query(q{SELECT count(*) FROM pg_locks WHERE locktype = 'tuple'}), '0', 
 is(said(), '', 'without a warning');
 $two->query_safe('COMMIT');
 
+# Session one runs the statements, the last of them within a savepoint s, which is rolled
+# back while session two looks for locks on the row that it asks for. Tries until that was
+# so; returns what session two got and its messages, or nothing.
+sub rolled_back_meanwhile
+{
+	my ($statements, $timeout, $id, $mode) = @_;
+	for (1 .. 20)
+	{
+		$one->query_safe("BEGIN; $statements");
+		# with a transaction id, it looks once
+		$two->query_safe("BEGIN; SELECT txid_current(); SET LOCAL zundo.fault = 'lockers-chain:sleep'; SET LOCAL lock_timeout = '$timeout'");
+		$two->query_until(qr/asked/, "\\echo asked\nSELECT id FROM p WHERE id = $id FOR $mode;\n\\echo done\n");
+		my $caught = ZundoTest::caught($watcher, $pid, "SELECT%FOR $mode%");
+		$one->query_safe('ROLLBACK TO s') if $caught;
+		kill 'CONT', $pid;
+		my @got = ($two->query_until(qr/done/, ''), said());
+		$_->query_safe('ROLLBACK') for $one, $two;
+		return @got if $caught;
+	}
+	return;
+}
+
 # 3. A savepoint within a savepoint has changed the page. Both are rolled back
 # while another session looks for locks on a row of the page. It must find the
 # lock that was taken before both.
-my $caught = 0;
-for (1 .. 20)
-{
-	$one->query_safe(q{BEGIN; SELECT id FROM p WHERE id = 3 FOR UPDATE; SAVEPOINT s; SELECT id FROM p WHERE id = 4 FOR UPDATE;
-		SAVEPOINT s2; SELECT id FROM p WHERE id = 5 FOR UPDATE});
-	# with a transaction id, it looks once
-	$two->query_safe(q{BEGIN; SELECT txid_current(); SET LOCAL zundo.fault = 'lockers-chain:sleep'; SET LOCAL lock_timeout = '2s'});
-	$two->query_until(qr/asked/, "\\echo asked\nSELECT id FROM p WHERE id = 3 FOR UPDATE;\n\\echo done\n");
-	$caught = ZundoTest::caught($watcher, $pid, 'SELECT%FOR UPDATE%');
-	$one->query_safe('ROLLBACK TO s') if $caught;
-	kill 'CONT', $pid;
-	my $answer = $two->query_until(qr/done/, '');
-	unlike($answer, qr/^3$/m, 'the row is not locked twice') if $caught;
-	like(said(), qr/lock timeout/, 'the locker had to wait') if $caught;
-	$_->query_safe('ROLLBACK') for $one, $two;
-	last if $caught;
-}
-ok($caught, 'the savepoints were rolled back while the locker looked for locks');
+my ($answer, $messages) = rolled_back_meanwhile(q{SELECT id FROM p WHERE id = 3 FOR UPDATE; SAVEPOINT s; SELECT id FROM p WHERE id = 4 FOR UPDATE;
+	SAVEPOINT s2; SELECT id FROM p WHERE id = 5 FOR UPDATE}, '2s', 3, 'UPDATE');
+ok(defined $answer, 'the savepoints were rolled back while the locker looked for locks');
+unlike($answer, qr/^3$/m, 'the row is not locked twice');
+like($messages, qr/lock timeout/, 'the locker had to wait');
 
 # The first of them has made a lock stronger that the transaction holds by a lock tag. It
 # is not stronger any more: another session may have the row FOR KEY SHARE, too.
-$caught = 0;
-for (1 .. 20)
-{
-	$one->query_safe(q{BEGIN; SELECT count(*) FROM (SELECT id FROM p FOR KEY SHARE) l; SAVEPOINT s; SELECT id FROM p WHERE id = 9 FOR UPDATE;
-		SAVEPOINT s2; SELECT id FROM p WHERE id = 10 FOR UPDATE});
-	$two->query_safe(q{BEGIN; SELECT txid_current(); SET LOCAL zundo.fault = 'lockers-chain:sleep'; SET LOCAL lock_timeout = '5s'});
-	$two->query_until(qr/asked/, "\\echo asked\nSELECT id FROM p WHERE id = 9 FOR KEY SHARE;\n\\echo done\n");
-	$caught = ZundoTest::caught($watcher, $pid, 'SELECT%FOR KEY SHARE%');
-	$one->query_safe('ROLLBACK TO s') if $caught;
-	kill 'CONT', $pid;
-	my $answer = $two->query_until(qr/done/, '');
-	like($answer, qr/^9$/m, 'the weaker lock lets others have theirs') if $caught;
-	unlike(said(), qr/lock timeout/, 'the locker need not wait for it') if $caught;
-	$_->query_safe('ROLLBACK') for $one, $two;
-	last if $caught;
-}
-ok($caught, 'the savepoint with the stronger lock was rolled back meanwhile');
+($answer, $messages) = rolled_back_meanwhile(q{SELECT count(*) FROM (SELECT id FROM p FOR KEY SHARE) l; SAVEPOINT s; SELECT id FROM p WHERE id = 9 FOR UPDATE;
+	SAVEPOINT s2; SELECT id FROM p WHERE id = 10 FOR UPDATE}, '5s', 9, 'KEY SHARE');
+ok(defined $answer, 'the savepoint with the stronger lock was rolled back meanwhile');
+like($answer, qr/^9$/m, 'the weaker lock lets others have theirs');
+unlike($messages, qr/lock timeout/, 'the locker need not wait for it');
 
 # 4. A KEY SHARE lock beside an update in progress: the row is read when it has
 # been locked. The transaction, which has updated it within a savepoint as well,
 # commits between the reader's looks at the two updates.
 $node->safe_psql('postgres', 'CREATE TABLE v (id int PRIMARY KEY, n int) USING zheap; INSERT INTO v VALUES (1, 0)');
-$caught = 0;
+my $caught = 0;
 for (1 .. 20)
 {
 	$one->query_safe('BEGIN; SELECT n FROM v WHERE id = 1 FOR UPDATE; UPDATE v SET n = 1 WHERE id = 1');
