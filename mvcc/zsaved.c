@@ -76,6 +76,8 @@ static struct
 	ZSavedPath	path;			/* from list to next */
 	UndoPtr		where[ZHEAP_MAX_OFFSET + 1];	/* the first record with a row
 												 * at this offset */
+	uint16		place[ZHEAP_MAX_OFFSET + 1];	/* and where in it the row
+												 * begins */
 	SavedRecord last;
 }			my;
 
@@ -186,27 +188,28 @@ static bool
 note_rows(void)
 {
 	const char *at = NULL;
+	const char *row;
 	OffsetNumber off;
 	int			len;
 
-	while (next_row(&at, &off, &len) != NULL)
+	while ((row = next_row(&at, &off, &len)) != NULL)
 		if (my.where[off] == InvalidUndoPtr)
+		{
 			my.where[off] = my.last.ptr;
+			my.place[off] = row - my.last.raw - ZUR_ROW_HEAD;
+		}
 	return at == my.last.raw + my.last.len;
 }
 
-/* Returns the row at off in my.last, which has one, and sets *len. */
+/* Returns the row at off, which my.last has, and sets *len. */
 static const char *
 row_in_last(OffsetNumber off, int *len)
 {
-	const char *at = NULL;
-	const char *row;
+	const char *at = my.last.raw + my.place[off];
 	OffsetNumber found;
+	const char *row = next_row(&at, &found, len);
 
-	do
-		row = next_row(&at, &found, len);
-	while (row != NULL && found != off);
-	return row;
+	return row != NULL && found == off ? row : NULL;
 }
 
 /*
