@@ -106,6 +106,7 @@ typedef struct ZChange
 								 * the rows of the page are moved together.
 								 * Compact IMAGE: those of the saved rows */
 	int			nprune;
+	TransactionId conflict;		/* with 'prunes': conflict horizon (SAVED-6) */
 	const char *undo;			/* the packed undo records; set by the
 								 * decoder. DML leaves it NULL */
 	const char *logical;		/* what logical decoding needs of the change
@@ -240,7 +241,7 @@ extern void zapply_speculative(Page page, OffsetNumber off, bool confirmed);
 #define ZCHANGE_MAX_PARTS	6
 #define ZCHANGE_HEAD_MAX	128
 #define ZCHANGE_TAIL_MAX	16
-#define ZCHANGE_PRUNE_MAX	(2 + 2 * ZHEAP_MAX_OFFSET)
+#define ZCHANGE_PRUNE_MAX	(5 + 2 + 2 * ZHEAP_MAX_OFFSET)
 
 /*
  * The main data of a WAL record, in parts. Some point into the ZChange, some

@@ -51,6 +51,14 @@ zwal_identify(uint8 info)
 	}
 }
 
+/* Appends a conflict horizon, if there is one. */
+static void
+desc_conflict(StringInfo buf, TransactionId conflict)
+{
+	if (TransactionIdIsValid(conflict))
+		appendStringInfo(buf, ", conflict horizon %u", conflict);
+}
+
 /* Appends the description of a row change record to buf. */
 static void
 desc_change(StringInfo buf, XLogReaderState *record)
@@ -88,7 +96,10 @@ desc_change(StringInfo buf, XLogReaderState *record)
 							 rec->payload_len / sizeof(ZLockEntry), rec->hold);
 	}
 	if (change.prunes)
+	{
 		appendStringInfo(buf, ", prunes by %d items", change.nprune);
+		desc_conflict(buf, change.conflict);
+	}
 	if (change.opcode == ZWAL_MOVE && change.compact)
 		appendStringInfoString(buf, ", new row by delta");
 	else if (change.opcode == ZWAL_MOVE)
@@ -121,8 +132,15 @@ desc_page(StringInfo buf, XLogReaderState *record, uint8 opcode)
 						 (uint32) (xlrec.new_ptr >> 32), (uint32) xlrec.new_ptr);
 	}
 	else if (opcode == ZWAL_PRUNE)
+	{
+		TransactionId conflict;
+
+		memcpy(&conflict, data, sizeof(conflict));
 		appendStringInfo(buf, "items %u",
-						 (unsigned) (XLogRecGetDataLen(record) / sizeof(ZPruneItem)));
+						 (unsigned) ((XLogRecGetDataLen(record) - sizeof(conflict)) /
+									 sizeof(ZPruneItem)));
+		desc_conflict(buf, conflict);
+	}
 	else if (opcode == ZWAL_OVERFLOW)
 	{
 		xl_zheap_overflow xlrec;

@@ -172,6 +172,21 @@ change_visibility(XLogReaderState *record, bool set)
 		UnlockReleaseBuffer(map);
 }
 
+/*
+ * Ends the queries of a standby that may need rows which the record prunes
+ * (SAVED-6).
+ */
+static void
+end_old_snapshots(XLogReaderState *record, TransactionId conflict)
+{
+	RelFileLocator locator;
+
+	if (!InHotStandby || !TransactionIdIsNormal(conflict))
+		return;
+	XLogRecGetBlockTag(record, 0, &locator, NULL, NULL);
+	zc_resolve_snapshot_conflict(conflict, locator);
+}
+
 /* ---- row changes ---- */
 
 /*
@@ -263,6 +278,7 @@ redo_change(XLogReaderState *record)
 
 	if (!zchange_decode(record, &change, &work))
 		malformed(record);
+	end_old_snapshots(record, change.conflict);
 	nheld = lock_pages(record, &change, held);
 	if (change.opcode == ZWAL_IMAGE && change.compact)
 		take_rows(record, &change, &work);
@@ -393,21 +409,22 @@ redo_overflow(XLogReaderState *record)
 		UnlockReleaseBuffer(buf);
 }
 
-/* Replays ZWAL_PRUNE. */
+/* Replays ZWAL_PRUNE. A page may be pruned of gaps alone, without items. */
 static void
 redo_prune(XLogReaderState *record)
 {
 	ZPruneItem	items[ZHEAP_MAX_OFFSET];
-	int			n = XLogRecGetDataLen(record) / sizeof(ZPruneItem);
+	TransactionId conflict;
+	int			n = ((int) XLogRecGetDataLen(record) - (int) sizeof(conflict)) /
+	(int) sizeof(ZPruneItem);
 	Buffer		buf;
 	Page		page;
 
-	if (n > ZHEAP_MAX_OFFSET)
+	if (XLogRecGetDataLen(record) < sizeof(conflict) || n > ZHEAP_MAX_OFFSET)
 		malformed(record);
-
-	/* a page may be pruned of gaps alone; a record without items has no data */
-	if (n > 0)
-		memcpy(items, XLogRecGetData(record), n * sizeof(ZPruneItem));
+	memcpy(&conflict, XLogRecGetData(record), sizeof(conflict));
+	memcpy(items, XLogRecGetData(record) + sizeof(conflict), n * sizeof(ZPruneItem));
+	end_old_snapshots(record, conflict);
 	buf = read_table_block(record, 0, false, &page);
 	if (page != NULL)
 	{

@@ -501,6 +501,7 @@ compare_pages(const ZChange *change, ZChange *decoded)
 	Assert(decoded->prunes == change->prunes);
 	Assert(same_bytes((const char *) decoded->prune, decoded->nprune * sizeof(ZPruneItem),
 					  (const char *) change->prune, change->nprune * sizeof(ZPruneItem)));
+	Assert(decoded->conflict == change->conflict);
 	Assert(decoded->clear_locks == change->clear_locks);
 	Assert(decoded->new_shape == change->new_shape);
 	Assert(decoded->stale_keys == change->stale_keys);

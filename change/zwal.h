@@ -64,7 +64,8 @@
  *				v natts << 2 | external << 1 | nulls of the new row
  *				with ZWD_PRUNE: v number of items, for each of them, in the
  *				order of offsets, v (offset - offset of the item before) << 3 |
- *				ZPruneAction: what block 0 is pruned of before all else
+ *				ZPruneAction: what block 0 is pruned of before all else;
+ *				v conflict horizon
  *				delta in undo form, which turns the old row's bytes after its
  *				header into those of the new row; replay has the old one on
  *				block 0, if that is older than the record
@@ -250,7 +251,10 @@ typedef struct xl_zheap_mark
 
 #define SizeOfZheapMark (offsetof(xl_zheap_mark, what) + 1)
 
-/* ZWAL_PRUNE.	block 0: table page; data: ZPruneItem array. */
+/*
+ * ZWAL_PRUNE.	block 0: table page; data: TransactionId conflict horizon, or 0
+ *				(SAVED-6), ZPruneItem array.
+ */
 
 /*
  * zwal_desc: appends a description of the record to buf; rm_desc of the

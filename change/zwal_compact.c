@@ -293,6 +293,7 @@ put_prune(const ZChange *change, ZChangeWal *wal)
 		p = zvarint_put(p, (uint32) (item->offset - last) << 3 | item->action);
 		last = item->offset;
 	}
+	p = zvarint_put(p, change->conflict);
 	Assert(p <= wal->prune + sizeof(wal->prune));
 	zwal_add_part(wal, wal->prune, p - wal->prune);
 }
@@ -320,6 +321,7 @@ get_prune(ZWalReader *r, ZChange *change, ZPruneItem *items)
 	}
 	change->prune = items;
 	change->nprune = n;
+	change->conflict = get_varint(r);
 }
 
 /*

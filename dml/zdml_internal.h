@@ -256,6 +256,7 @@ extern void zwriter_record(const ZWriter *writer, ZuRecord *rec, ZuRecordType ty
 /* What pruning a page would do. */
 typedef struct ZPrunePlan
 {
+	TransactionId conflict;		/* conflict horizon (SAVED-6) */
 	int			n;				/* 0 = it would only close gaps between rows */
 	ZPruneItem	items[ZHEAP_MAX_OFFSET];
 } ZPrunePlan;

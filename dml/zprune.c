@@ -15,6 +15,15 @@
  *		saved") leaves a record that nobody needs.
  *	SAVED-4	Only a writer with a transaction id and reserved undo does so.
  *		VACUUM leaves such rows where they are.
+ *	SAVED-6	A row whose deletion or move is not before `oldest` goes as one
+ *		does that is, unsaved and without a stub, if every snapshot sees it
+ *		(GlobalVisTestIsRemovableXid), as on heap. The deleter may be an
+ *		earlier owner of the slot (SCAN-6a). The WAL record has a conflict
+ *		horizon, for `oldest` has not told standbys of the deleter (UNDO-19).
+ *		Not for a row that may be locked (LOCK-6), nor for chunks of values,
+ *		which readers without a snapshot find by zu_hold (TOAST-4).
+ *		Example: a queue, which refills its pages in less time than the undo
+ *		worker's pass takes.
  */
 #include "postgres.h"
 
@@ -26,6 +35,7 @@
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 
 /*
  * Returns slot s, which a line pointer or a row of the page names; a free one
@@ -58,60 +68,70 @@ is_damaged(const ZPageSlot *slot)
 }
 
 /*
- * Returns whether something can be done with line pointer lp now, and sets
- * *action to what.
+ * Returns whether no snapshot needs a row with this header, whose deletion is
+ * committed and not before `oldest`, and whose slot xid owns (SAVED-6).
  */
 static bool
+seen_by_all(Relation rel, ZHeader h, ZXid xid)
+{
+	return ZH_LOCK(h) == 0 && rel->rd_rel->relkind != RELKIND_TOASTVALUE &&
+		zc_is_removable_xid(GlobalVisTestFor(rel), zxid_to_xid(xid));
+}
+
+/* What prune_action returns if nothing can be done. */
+#define NO_ACTION (-1)
+
+/*
+ * Returns what can be done with line pointer lp now, or NO_ACTION. Advances
+ * *conflict to the deleter of a row that goes by SAVED-6.
+ */
+static int
 prune_action(Relation rel, BlockNumber block, Page page, const ZSlotView *overflow, ItemId lp,
-			 ZXid oldest, ZPruneAction *action)
+			 ZXid oldest, ZXid *conflict)
 {
 	ZHeader		h;
 	const ZPageSlot *slot;
 	ZSlotAge	age;
 	bool		has_index = rel->rd_rel->relhasindex;
+	ZPruneAction gone = has_index ? ZPRUNE_DEAD : ZPRUNE_UNUSED;
 
 	if (ItemIdIsDead(lp))
-	{
-		*action = ZPRUNE_UNUSED;
-		return !has_index;
-	}
+		return has_index ? NO_ACTION : ZPRUNE_UNUSED;
 	if (ItemIdIsRedirected(lp))
 	{
 		slot = slot_of(rel, block, page, overflow, ZH_SLOT(zpage_stub_header(lp)));
 		if (zslot_age(slot, oldest) > ZAGE_LOCKS || is_damaged(slot))
-			return false;
-		*action = has_index ? ZPRUNE_DEAD : ZPRUNE_UNUSED;
-		return true;
+			return NO_ACTION;
+		return gone;
 	}
 	if (!ItemIdIsNormal(lp))
-		return false;
+		return NO_ACTION;
 	h = zheader_get(zpage_row(page, lp));
 	if (ZH_LIVE(h) && !(h & ZH_SLACK))
-		return false;
+		return NO_ACTION;
 	slot = slot_of(rel, block, page, overflow, ZH_SLOT(h));
 	age = zslot_age(slot, oldest);
 	if (unlikely(age == ZAGE_LOST || is_damaged(slot)))
-		return false;			/* the error is raised when the row is read */
+		return NO_ACTION;		/* the error is raised when the row is read */
 	if (age == ZAGE_YOUNG)
 	{
 		zvis_check_xid(rel, block, ZH_SLOT(h), ZSLOT_XID(slot));
 		if (zxid_status_at(ZSLOT_XID(slot), oldest) != ZXID_COMMITTED)
-			return false;
+			return NO_ACTION;
 	}
 	/* a damaged row that does not tell its length stays as it is */
 	if ((ZH_LIVE(h) || age == ZAGE_YOUNG) && zpage_row_length(page, lp) == 0)
-		return false;
+		return NO_ACTION;
 	if (ZH_LIVE(h))
-		*action = ZPRUNE_CUT;
-	else if (age == ZAGE_YOUNG)
-	{
-		/* other backends have no snapshot of a temporary table */
-		Assert(!RelationUsesLocalBuffers(rel));
-		*action = ZPRUNE_STUB;
-	}
-	else
-		*action = has_index ? ZPRUNE_DEAD : ZPRUNE_UNUSED;
-	return true;
+		return ZPRUNE_CUT;
+	if (age != ZAGE_YOUNG)
+		return gone;
+	/* other backends have no snapshot of a temporary table */
+	Assert(!RelationUsesLocalBuffers(rel));
+	if (!seen_by_all(rel, h, ZSLOT_XID(slot)))
+		return ZPRUNE_STUB;
+	*conflict = Max(*conflict, ZSLOT_XID(slot));
+	return gone;
 }
 
 /*
@@ -151,9 +171,12 @@ rows_are_saved(Relation rel, Buffer buf, const ZPruneItem *items, int n)
 }
 #endif
 
-/* Applies the n items to the page, in a critical section, and logs them. */
+/*
+ * Applies the n items to the page, in a critical section, and logs them with
+ * the conflict horizon.
+ */
 static void
-prune_page(Relation rel, Buffer buf, const ZPruneItem *items, int n)
+prune_page(Relation rel, Buffer buf, const ZPruneItem *items, int n, TransactionId conflict)
 {
 	Page		page = BufferGetPage(buf);
 
@@ -167,6 +190,7 @@ prune_page(Relation rel, Buffer buf, const ZPruneItem *items, int n)
 		XLogRecPtr	recptr;
 
 		XLogBeginInsert();
+		XLogRegisterData((char *) &conflict, sizeof(conflict));
 		XLogRegisterData((char *) items, n * sizeof(ZPruneItem));
 		XLogRegisterBuffer(0, buf, REGBUF_STANDARD);
 		recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_PRUNE);
@@ -280,6 +304,7 @@ zprune_plan(Relation rel, Buffer buf, ZPrunePlan *plan)
 	uint64		completions = zc_peek_xact_completions();
 	ZPruneItem *items = plan->items;
 	ZXid		oldest;
+	ZXid		conflict = InvalidZXid;
 	int			n = 0;
 	OffsetNumber maxoff = PageGetMaxOffsetNumber(page);
 	static ZSlotView all_slots;
@@ -296,9 +321,10 @@ zprune_plan(Relation rel, Buffer buf, ZPrunePlan *plan)
 	}
 	for (OffsetNumber off = FirstOffsetNumber; off <= maxoff; off++)
 	{
-		ZPruneAction action;
+		int			action = prune_action(rel, block, page, overflow, PageGetItemId(page, off),
+										  oldest, &conflict);
 
-		if (prune_action(rel, block, page, overflow, PageGetItemId(page, off), oldest, &action))
+		if (action != NO_ACTION)
 		{
 			items[n].offset = off;
 			items[n++].action = action;
@@ -312,6 +338,7 @@ zprune_plan(Relation rel, Buffer buf, ZPrunePlan *plan)
 		return false;
 	}
 	plan->n = n;
+	plan->conflict = zxid_to_xid(conflict);
 	return true;
 }
 
@@ -339,7 +366,7 @@ prune_page_by(Relation rel, Buffer buf, const ZPrunePlan *plan)
 
 	if (plan->n == 0 && zpage_gain(page, plan->items, 0) == 0)
 		return false;
-	prune_page(rel, buf, plan->items, plan->n);
+	prune_page(rel, buf, plan->items, plan->n, plan->conflict);
 	return zpage_hole(page) > before || plan->n > 0;
 }
 
@@ -422,7 +449,7 @@ zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n)
 	check_rows(rel, buf);
 	n = keep_locked(rel, buf, items, n);
 	if (n > 0)
-		prune_page(rel, buf, items, n);
+		prune_page(rel, buf, items, n, InvalidTransactionId);
 }
 
 void
@@ -437,5 +464,5 @@ zheap_clear_stale(Relation rel, Buffer buf, const OffsetNumber *offs, int n)
 		items[i].offset = offs[i];
 		items[i].action = ZPRUNE_UNSTALE;
 	}
-	prune_page(rel, buf, items, n);
+	prune_page(rel, buf, items, n, InvalidTransactionId);
 }

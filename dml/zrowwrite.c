@@ -269,6 +269,7 @@ zrowwrite_move(RowChange *u, const ZNewPlace *place)
 		change.prunes = true;
 		change.prune = place->plan->items;
 		change.nprune = place->plan->n;
+		change.conflict = place->plan->conflict;
 	}
 	/* on one page, the INSERT record is pushed on the MOVE record */
 	zwriter_record(&u->writer, in, ZUR_INSERT, newblock, place->off,

@@ -1,7 +1,7 @@
 # A move within a full page prunes it in the same WAL record (PRUNE-3 in
 # change/README.md). Which moves do so; their replay after crashes and on a standby, whose
 # old snapshots keep their rows, with wal_consistency_checking.
-# Rules: PRUNE-3.
+# Rules: PRUNE-3, SAVED-6.
 # long
 use strict;
 use warnings;
@@ -46,6 +46,14 @@ sub counts
 		count(*) FILTER (WHERE record_type = 'MOVE' AND description NOT LIKE '%, prunes by%'),
 		count(*) FILTER (WHERE record_type = 'PRUNE')
 		FROM pg_get_wal_records_info('$mark', pg_current_wal_flush_lsn()) WHERE resource_manager = 'zundo';});
+}
+
+# Returns how many records since from_here() have a conflict horizon.
+sub conflicts
+{
+	sql("SELECT pg_logical_emit_message(true, 'test', 'flush');");
+	return sql(qq{SELECT count(*) FROM pg_get_wal_records_info('$mark', pg_current_wal_flush_lsn())
+		WHERE resource_manager = 'zundo' AND description LIKE '%conflict horizon%' AND record_type IN ('MOVE', 'PRUNE');});
 }
 
 # Returns how many items the moves since from_here() had, in ascending order.
@@ -96,11 +104,13 @@ sub clean
 	return;
 }
 
-# 1. Each move of a full page prunes it of what an earlier transaction has left. The
-# standby's old snapshot keeps its rows; it ends when the undo is discarded, not earlier.
+# 1. Each move of a full page prunes it of what an earlier transaction has left, which is
+# saved for an old snapshot. The standby's old snapshot keeps its rows; it ends when a row is
+# pruned that no snapshot of the primary needs, not earlier (SAVED-6).
 # (Heap's twin is changed later: its pruning would end it.)
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
-my $old = session($standby);
+my ($held, $old) = (session($node), session($standby));
+ask($held, 'BEGIN ISOLATION LEVEL REPEATABLE READ', state('t'));
 ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ');
 my $seen = ask($old, state('t'));
 from_here();
@@ -113,12 +123,19 @@ is(sql(q{SELECT pg_relation_size('t');}), '8192', 'the table has still one page'
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 is(ask($old, state('t')), $seen, 'an old snapshot of the standby sees its rows');
 is($complaint, '', 'no conflict');
-sql('SELECT zundo.discard();');
+is(conflicts(), '0', 'nothing is pruned unsaved');
+ask($held, 'COMMIT');
+$held->quit;
+from_here();
+updates(2, 't');
+is(conflicts(), '2', 'each move prunes what the one before has left, unsaved');
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 eval { ask($old, state('t')) };
-like(slurp_file($standby->logfile), qr/conflict with recovery/, 'the record that discards the undo conflicts');
+like(slurp_file($standby->logfile), qr/conflict with recovery/, 'that conflicts');
 eval { $old->quit };
+sql('SELECT zundo.discard();');
 updates(120, 'h');
+updates(2, 'h');
 same('one page');
 clean();
 updates(60, 't', 'h');
