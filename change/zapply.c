@@ -183,16 +183,11 @@ zchange_form_row(ZChange *change, char *row)
 }
 
 /* Marks the row deleted or moved, by the transaction in the change's slot. */
-static void
+static inline void
 end_row(Page page, const ZChange *change, int state)
 {
-	OffsetNumber off = change->rec[0].offset;
-	ZHeader		h = zheader_get(zpage_row(page, PageGetItemId(page, off)));
-
-	h = ZH_WITH_STATE(ZH_WITH_SLOT(h, change->page[0].slot.slotno), state) | ZH_KEY_CHANGE;
-	if (change->rec[0].xflags & ZUX_OTHER_PART)
-		h |= ZH_OTHER_PART;
-	zpage_set_header(page, off, h);
+	zpage_end_row(page, change->rec[0].offset, change->page[0].slot.slotno, state,
+				  (change->rec[0].xflags & ZUX_OTHER_PART) != 0);
 }
 
 /*

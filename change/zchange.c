@@ -185,20 +185,21 @@ zchange_insert_covered(Buffer buf, const ZCoveredRow *new, const char *fault)
 
 /* zchange_delete_covered: See zchange.h. As zchange_insert_covered. */
 void
-zchange_delete_covered(const ZChange *change, const char *fault)
+zchange_delete_covered(Buffer buf, const ZCoveredRow *old, const char *fault)
 {
-	const ZChangePage *p = &change->page[0];
+	Page		page = BufferGetPage(buf);
 	XLogRecPtr	end;
 
 	Assert(CritSectionCount == 0);
-	Assert(change->covered && change->logged && change->rec[0].type == ZUR_DELETE);
-	Assert(!PageIsAllVisible(p->page)); /* VMAP-2 */
+	Assert(old->logged && ZH_SLOT(old->header) <= zpage_nslots(page));
+	Assert(!PageIsAllVisible(page));	/* VMAP-2 */
 
 	START_CRIT_SECTION();
-	zchange_apply(change);
-	MarkBufferDirty(p->buf);
-	end = zchange_log_covered_delete(change);
-	PageSetLSN(p->page, end);
+	zpage_end_row(page, old->off, ZH_SLOT(old->header), ZSTATE_DELETED,
+				  (old->header & ZH_OTHER_PART) != 0);
+	MarkBufferDirty(buf);
+	end = zchange_log_covered_delete(buf, old);
+	PageSetLSN(page, end);
 	if (fault != NULL)
 		ZUNDO_FAULT(fault);
 	END_CRIT_SECTION();

@@ -168,15 +168,17 @@ zchange_on_one_page(const ZChange *change)
 extern void zchange_do(ZChange *change, const char *fault);
 
 /*
- * A new row that the record at the head of a slot covers (RANGE-2 in dml/), or
- * that needs no record (FROZEN-1).
+ * A row that is inserted, or deleted, and that the record at the head of a slot
+ * covers (RANGE-2 in dml/), or a new one that needs no record (FROZEN-1).
  */
 typedef struct ZCoveredRow
 {
 	OffsetNumber off;
 	ZHeader		header;			/* names the slot; none if the row needs no
-								 * record */
-	const char *row;			/* of its header only the shape counts */
+								 * record. Of a deletion only ZH_OTHER_PART
+								 * counts besides */
+	const char *row;			/* the new row; of its header only the shape
+								 * counts */
 	uint32		length;
 	bool		logged;			/* the table page is WAL-logged */
 	const char *logical;		/* as in ZChange */
@@ -191,10 +193,10 @@ typedef struct ZCoveredRow
 extern void zchange_insert_covered(Buffer buf, const ZCoveredRow *new, const char *fault);
 
 /*
- * zchange_delete_covered: makes the change, a DELETE with 'covered', and logs
- * it. On entry and return the page is exclusively locked.
+ * zchange_delete_covered: deletes the row, of a logged table, and logs that. On
+ * entry and return the page is exclusively locked.
  */
-extern void zchange_delete_covered(const ZChange *change, const char *fault);
+extern void zchange_delete_covered(Buffer buf, const ZCoveredRow *old, const char *fault);
 
 /*
  * zchange_apply: makes the change on its table and overflow pages. Cannot fail:
@@ -290,7 +292,7 @@ extern XLogRecPtr zchange_log(ZChange *change, const ZChangeWal *wal);
  * in critical sections.
  */
 extern XLogRecPtr zchange_log_covered(Buffer buf, const ZCoveredRow *new);
-extern XLogRecPtr zchange_log_covered_delete(const ZChange *change);
+extern XLogRecPtr zchange_log_covered_delete(Buffer buf, const ZCoveredRow *old);
 
 /*
  * zchange_logical_part: returns what the record, a row change or a MARK, has

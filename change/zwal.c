@@ -657,18 +657,17 @@ zchange_log_covered(Buffer buf, const ZCoveredRow *new)
 }
 
 XLogRecPtr
-zchange_log_covered_delete(const ZChange *change)
+zchange_log_covered_delete(Buffer buf, const ZCoveredRow *old)
 {
 	char		head[ZWAL_COVERED_HEAD_MAX];
-	char	   *end = zwal_put_covered_delete(head, change);
+	char	   *end = zwal_put_covered_delete(head, old->off, old->header);
 
 	XLogBeginInsert();
 	if (unlikely(XLogLogicalInfoActive()))
 		XLogSetRecordFlags(XLOG_INCLUDE_ORIGIN);
 	XLogRegisterData(head, end - head);
-	XLogRegisterBuffer(0, change->page[0].buf,
-					   REGBUF_STANDARD | (change->logical != NULL ? REGBUF_KEEP_DATA : 0));
-	register_logical(change->logical, change->logical_length);
+	XLogRegisterBuffer(0, buf, REGBUF_STANDARD | (old->logical != NULL ? REGBUF_KEEP_DATA : 0));
+	register_logical(old->logical, old->logical_length);
 	return XLogInsert(ZUNDO_RMGR_ID, ZWAL_DELETE);
 }
 

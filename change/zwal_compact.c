@@ -100,12 +100,11 @@ zwal_put_covered(char *dst, OffsetNumber off, ZHeader h)
 
 /* zwal_put_covered_delete: See zwal_internal.h. */
 char *
-zwal_put_covered_delete(char *dst, const ZChange *change)
+zwal_put_covered_delete(char *dst, OffsetNumber off, ZHeader h)
 {
-	const ZuRecord *rec = &change->rec[0];
-	char	   *p = zvarint_put(dst, change->page[0].slot.slotno);
+	char	   *p = zvarint_put(dst, ZH_SLOT(h));
 
-	p = zvarint_put(p, rec->offset << 1 | ((rec->xflags & ZUX_OTHER_PART) ? 1 : 0));
+	p = zvarint_put(p, off << 1 | ((h & ZH_OTHER_PART) ? 1 : 0));
 	Assert(p <= dst + ZWAL_COVERED_HEAD_MAX);
 	return p;
 }

@@ -168,7 +168,7 @@ extern void zwal_decode_compact(ZWalReader *r, ZChange *change, ZChangeWork *wor
 extern char *zwal_put_covered(char *dst, OffsetNumber off, ZHeader h);
 
 /* zwal_put_covered_delete: the same, all that a covered DELETE has. */
-extern char *zwal_put_covered_delete(char *dst, const ZChange *change);
+extern char *zwal_put_covered_delete(char *dst, OffsetNumber off, ZHeader h);
 
 /*
  * zwal_decode_covered: reads what either wrote, and forms the row. Sets r->bad

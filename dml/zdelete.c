@@ -41,6 +41,7 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
 				 errmsg("cannot delete tuples during a parallel operation")));
 	zrowchange_begin(&u, tid, NULL);
 	zwriter_begin_change(&u.writer, rel, cid, zc_delete_no_logical);
+	u.only_header = !event && !u.writer.decoded;
 	u.buf = zread_page(rel, zrowchange_block(&u));
 	for (;;)
 	{

@@ -392,18 +392,22 @@ extern void zrange_open(const ZWriter *writer, ZChange *change, const ZNewPlace 
 extern void zrange_note(const ZWriter *writer, const ZChange *change, const ZNewPlace *place);
 
 /*
- * zrange_open_delete: makes the change, a DELETE whose record is filled but for
- * its range, a covered one if the record at the head of the picked slot's chain
- * covers the row (RANGE-2); otherwise makes the record an open one if it may
- * cover further rows of this command. The page, in buf, is locked; old is the
- * row's header.
+ * zrange_covers_delete: returns whether the record at the head of the picked
+ * slot's chain covers the deletion of the row at off (RANGE-2). old is the
+ * row's header; elsewhere: the row goes to another partition.
+ *
+ * zrange_open_delete: makes the record of the change, a DELETE of such a row,
+ * an open one if it may cover further rows of this command. It is filled but
+ * for its range. The page, in buf, is locked.
  *
  * zrange_note_delete: remembers the record for further rows. Called after
  * zchange_do.
  */
+extern bool zrange_covers_delete(const ZWriter *writer, const ZSlotPick *pick, OffsetNumber off,
+								 ZHeader old, bool elsewhere);
 extern void zrange_open_delete(const ZWriter *writer, ZChange *change, Buffer buf,
 							   const ZSlotPick *pick, ZHeader old);
-extern void zrange_note_delete(const ZWriter *writer, const ZChange *change);
+extern void zrange_note_delete(const ZWriter *writer, const ZChange *change, ZHeader old);
 
 /* ---- overflow pages (dml/zoverflow_attach.c) ---- */
 

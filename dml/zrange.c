@@ -114,7 +114,7 @@ typedef struct Range
 								 * the first of the range */
 	OffsetNumber last;			/* of the record's range; frozen: of a page */
 	uint16		xflags;			/* DELETE: the record's */
-	char		old[2];			/* DELETE: its payload */
+	ZHeader		old;			/* DELETE: the header in its payload */
 } Range;
 
 /* A place for each of the tables that hash to it. */
@@ -209,6 +209,8 @@ static bool
 record_covers(const Range *range, ZuRecordType type, OffsetNumber off)
 {
 	char	   *buf = palloc(ZUR_MAX_LENGTH);
+	char		old[ZHEADER_COMPACT_MAX];
+	int			len = zheader_compact_put(old, range->old, range->old) - old;
 	ZuRecord	rec;
 	bool		covers;
 
@@ -216,8 +218,8 @@ record_covers(const Range *range, ZuRecordType type, OffsetNumber off)
 		rec.type == type && rec.open && zrecord_concerns(&rec, off) &&
 		rec.xid == range->xid && rec.cid == range->cid && !TransactionIdIsValid(rec.as_of) &&
 		(type == ZUR_INSERT ||
-		 (rec.xflags == range->xflags && rec.payload_len == sizeof(range->old) &&
-		  memcmp(rec.payload, range->old, sizeof(range->old)) == 0));
+		 (rec.xflags == range->xflags && rec.payload_len == len &&
+		  memcmp(rec.payload, old, len) == 0));
 	pfree(buf);
 	return covers;
 }
@@ -444,6 +446,22 @@ last_to_delete(Page page, OffsetNumber off, ZHeader old, int slotno)
 	return max;
 }
 
+bool
+zrange_covers_delete(const ZWriter *writer, const ZSlotPick *pick, OffsetNumber off, ZHeader old,
+					 bool elsewhere)
+{
+	const Range *range = find_deletions(writer->rel);
+
+	if (range->ptr == InvalidUndoPtr || pick->prev != range->ptr ||
+		off < range->next || off > range->last ||
+		((range->xflags & ZUX_OTHER_PART) != 0) != elsewhere ||
+		!zheader_same_compact(old, range->old) ||
+		!is_of_command(range, writer->rel, writer->xid, writer->cid))
+		return false;
+	Assert(record_covers(range, ZUR_DELETE, off));	/* RANGE-2 */
+	return true;
+}
+
 /*
  * zrange_open_delete: See zdml_internal.h. As for insertions, the command's
  * first row gets a record of its own, and slots of an overflow page have none
@@ -461,17 +479,9 @@ zrange_open_delete(const ZWriter *writer, ZChange *change, Buffer buf, const ZSl
 	Page		page = BufferGetPage(buf);
 
 	Assert(zc_buffer_exclusive(buf) && rec->type == ZUR_DELETE && rec->nrows == 1);
-	if (!change->compact || pick->overflow != 0 || rec->payload_len != sizeof(range->old) ||
+	if (!change->compact || pick->overflow != 0 || !zheader_same_compact(old, old) ||
 		!is_of_command(range, writer->rel, writer->xid, writer->cid))
 		return;
-	if (range->ptr != InvalidUndoPtr && pick->prev == range->ptr &&
-		rec->offset >= range->next && rec->offset <= range->last &&
-		rec->xflags == range->xflags && memcmp(rec->payload, range->old, sizeof(range->old)) == 0)
-	{
-		Assert(record_covers(range, ZUR_DELETE, rec->offset));	/* RANGE-2 */
-		change->covered = true;
-		return;
-	}
 	if (rec->block != range->block && rec->offset != FirstOffsetNumber)
 		return;
 	rec->nrows = last_to_delete(page, rec->offset, old, pick->slotno) - rec->offset + 1;
@@ -479,7 +489,7 @@ zrange_open_delete(const ZWriter *writer, ZChange *change, Buffer buf, const ZSl
 }
 
 void
-zrange_note_delete(const ZWriter *writer, const ZChange *change)
+zrange_note_delete(const ZWriter *writer, const ZChange *change, ZHeader old)
 {
 	Range	   *range = find_deletions(writer->rel);
 	const ZuRecord *rec = &change->rec[0];
@@ -488,5 +498,5 @@ zrange_note_delete(const ZWriter *writer, const ZChange *change)
 	range->next = rec->offset;
 	range->last = rec->offset + rec->nrows - 1;
 	range->xflags = rec->xflags;
-	memcpy(range->old, rec->payload, Min(rec->payload_len, sizeof(range->old)));
+	range->old = old;
 }

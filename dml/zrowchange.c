@@ -151,6 +151,7 @@ zrowchange_look(RowChange *u)
 	Page		page = BufferGetPage(u->buf);
 	OffsetNumber off = zrowchange_offset(u);
 	ItemId		lp;
+	const char *row;
 
 	Assert(zc_buffer_exclusive(u->buf));
 	u->mode = LockTupleExclusive;
@@ -173,7 +174,11 @@ zrowchange_look(RowChange *u)
 	u->oldlen = zpage_row_length(page, lp);
 	if (unlikely(u->oldlen == 0))
 		zvis_corrupt_page(u->writer.rel, BufferGetBlockNumber(u->buf), page, off);
-	memcpy(u->oldrow, zpage_row(page, lp), u->oldlen);
+	row = zpage_row(page, lp);
+	if (u->only_header && (zheader_get(row) & ZH_EXTERNAL) == 0)
+		zheader_set(u->oldrow, zheader_get(row));
+	else
+		memcpy(u->oldrow, row, u->oldlen);
 	if (u->replacement != NULL)
 		compare_replacement(u);
 	return true;

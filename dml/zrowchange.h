@@ -63,6 +63,8 @@ typedef struct RowChange
 	LockTupleMode queued;		/* mode of that lock */
 	bool		locked;			/* our transaction had locked the row before
 								 * this change */
+	bool		only_header;	/* nothing else is read of the old row, unless
+								 * it has values out of line */
 	const Bitmapset *identity;	/* columns of the replica identity, if the
 								 * change is to be decoded */
 	ZSlotPick	pick;			/* slot of the old page; void when the page is
@@ -70,7 +72,8 @@ typedef struct RowChange
 	/* fields from here on are not set before the page is locked */
 	ZRowState	state;
 	Size		oldlen;			/* length of oldrow: the row that is replaced
-								 * or deleted, copied under the lock */
+								 * or deleted, copied under the lock as far as
+								 * it is needed */
 	char		oldrow[BLCKSZ];
 } RowChange;
 

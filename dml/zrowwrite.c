@@ -307,13 +307,43 @@ zrowwrite_move(RowChange *u, const ZNewPlace *place)
 	return change.op.ptr[0];
 }
 
+/*
+ * Deletes the row under the record at the head of the slot's chain, which
+ * covers it.
+ */
+static void
+delete_covered(RowChange *u, bool elsewhere)
+{
+	ZCoveredRow old = {.off = zrowchange_offset(u),.logged = true};
+
+	old.header = ZH_WITH_SLOT(elsewhere ? ZH_OTHER_PART : 0, u->pick.slotno);
+	if (unlikely(u->writer.decoded))
+	{
+		ZChange		change;
+
+		zwriter_change(&u->writer, &change, ZWAL_DELETE, 1);
+		add_logical(u, &change);
+		old.logical = change.logical;
+		old.logical_length = change.logical_length;
+	}
+	zchange_delete_covered(u->buf, &old, "delete-logged");
+	zown_note_covered(old.off, u->pick.prev);
+}
+
 UndoPtr
 zrowwrite_delete(RowChange *u, bool elsewhere, TransactionId as_of)
 {
 	char		payload[ZHEADER_COMPACT_MAX];
 	ZChange		change;
 	ZuRecord   *rec = &change.rec[0];
+	ZHeader		header = zheader_get(u->oldrow);
 
+	if (!TransactionIdIsValid(as_of) &&
+		zrange_covers_delete(&u->writer, &u->pick, zrowchange_offset(u), header, elsewhere))
+	{
+		delete_covered(u, elsewhere);
+		return u->pick.prev;
+	}
 	zwriter_change(&u->writer, &change, ZWAL_DELETE, 1);
 	zwriter_record(&u->writer, rec, ZUR_DELETE, zrowchange_block(u), zrowchange_offset(u),
 				   u->pick.prev);
@@ -325,18 +355,12 @@ zrowwrite_delete(RowChange *u, bool elsewhere, TransactionId as_of)
 	}
 	header_payload(u, payload, rec);
 	change.compact = change.logged && !TransactionIdIsValid(as_of);
-	zrange_open_delete(&u->writer, &change, u->buf, &u->pick, zheader_get(u->oldrow));
+	zrange_open_delete(&u->writer, &change, u->buf, &u->pick, header);
 	add_logical(u, &change);
 	zslot_use(&u->writer, &change, 0, u->buf, &u->pick);
-	if (change.covered)
-	{
-		zchange_delete_covered(&change, "delete-logged");
-		zown_note_covered(rec->offset, rec->prev);
-		return rec->prev;
-	}
 	zvismap_clear_in(u->writer.rel, &change);
 	zchange_do(&change, "delete-logged");
 	zslot_note(&change, 0, &u->pick);
-	zrange_note_delete(&u->writer, &change);
+	zrange_note_delete(&u->writer, &change, header);
 	return change.op.ptr[0];
 }

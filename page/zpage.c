@@ -285,6 +285,15 @@ zpage_set_header(Page page, OffsetNumber off, ZHeader h)
 	zheader_set(row, (h & ~ZH_SLACK) | (zheader_get(row) & ZH_SLACK));
 }
 
+void
+zpage_end_row(Page page, OffsetNumber off, int slotno, int state, bool elsewhere)
+{
+	ZHeader		h = zheader_get(zpage_row(page, PageGetItemId(page, off)));
+
+	h = ZH_WITH_STATE(ZH_WITH_SLOT(h, slotno), state) | ZH_KEY_CHANGE;
+	zpage_set_header(page, off, elsewhere ? h | ZH_OTHER_PART : h);
+}
+
 /* zpage_clear_tags: See zpage.h. */
 void
 zpage_clear_tags(Page page, int slotno)

@@ -406,8 +406,12 @@ extern void zpage_replace_row(Page page, OffsetNumber off, const char *row, Size
 /*
  * zpage_set_header: replaces the header of the row at off, except for its slack
  * bit.
+ *
+ * zpage_end_row: marks the row at off deleted or moved under the slot;
+ * elsewhere: to another partition.
  */
 extern void zpage_set_header(Page page, OffsetNumber off, ZHeader h);
+extern void zpage_end_row(Page page, OffsetNumber off, int slotno, int state, bool elsewhere);
 
 /*
  * zpage_clear_tags: takes the lock tag slotno from all rows that have it
