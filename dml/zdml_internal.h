@@ -87,12 +87,13 @@ zwriter_reserve_overflow(ZWriter *writer)
 }
 
 /*
- * zreclaim_note: notes that a deletion or move of the row at off, on the locked
- * page in buf, gives gain bytes back at commit, net of what the change took
- * there. Raises no errors.
+ * zreclaim_note: notes that a deletion, move or shortening of the row at off, on
+ * the locked page in buf, gives gain bytes back at commit, net of what the
+ * change took there. Raises no errors.
  *
- * zreclaim_note_later: notes that the block has this space for statements after
- * the present one. The first commit of one of these enters it in the map.
+ * zreclaim_note_later: notes that the block, which the present statement has
+ * undone, has this space for later ones. The commit that ends this one enters
+ * it in the map.
  *
  * zreclaim_cover: gives the free space map a page for this block, by which the
  * table has just been extended, if the map has none (SPACE-2). Raises an error

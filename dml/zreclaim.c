@@ -36,6 +36,8 @@
 #include "access/xact.h"
 #include "common/hashfn.h"
 #include "dml/zdml_internal.h"
+#include "executor/spi.h"
+#include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
 #include "storage/freespace.h"
 #include "storage/fsm_internals.h"
@@ -55,8 +57,6 @@
 #define STEP		(BLCKSZ / 8)
 /* Number of pages that a transaction remembers; the rest is left to VACUUM. */
 #define MAX_PAGES	(128 * 1024)
-/* Number of pages that it remembers for the time after the statement. */
-#define MAX_LATER	256
 
 typedef struct RoomyPage
 {
@@ -78,12 +78,6 @@ typedef struct RoomyPages
 	RoomyPage	last;			/* the page changed last; space: if it is not
 								 * known, what was made there since */
 	bool		known;			/* the free space of that page is known */
-	int			nlater;
-	struct
-	{
-		RoomyPage	page;
-		TimestampTz statement;	/* start of the statement that must end first */
-	}			later[MAX_LATER];
 } RoomyPages;
 
 static RoomyPages my;
@@ -215,38 +209,41 @@ zreclaim_note(Relation rel, Buffer buf, OffsetNumber off, int gain)
 	remember(&my.last);
 }
 
-/* zreclaim_note_later: See zdml_internal.h. */
+/*
+ * zreclaim_note_later: See zdml_internal.h. Pages that are not among those of
+ * zrollback_undone are left to VACUUM.
+ */
 void
 zreclaim_note_later(Relation rel, BlockNumber block, int space)
 {
-	RoomyPage	page = {RelationGetRelid(rel), rel->rd_locator.relNumber, block, space, 1};
-	int			i = 0;
+	ZUndonePage *page = zrollback_undone_page(rel, block);
 
-	while (i < my.nlater && (my.later[i].page.relnumber != page.relnumber ||
-							 my.later[i].page.block != block))
-		i++;
-	if (i == MAX_LATER)
-		return;
-	my.later[i].page = page;
-	my.later[i].statement = GetCurrentStatementStartTimestamp();
-	my.nlater = Max(my.nlater, i + 1);
+	if (page != NULL)
+		page->space = space;
 }
 
-/* Moves the pages whose statement has ended to those for the map. */
+/*
+ * Adds the pages whose statement has ended, or ends with this commit, to those
+ * for the map: the session may commit nothing more.
+ */
 static void
-remember_later(void)
+remember_undone(void)
 {
-	TimestampTz now = GetCurrentStatementStartTimestamp();
-	int			kept = 0;
+	bool		goes_on = SPI_inside_nonatomic_context();	/* COMMIT within */
+	int			n;
+	ZUndonePage *page = zrollback_undone(&n);
 
-	for (int i = 0; i < my.nlater; i++)
+	for (int i = 0; i < n; i++)
 	{
-		if (my.later[i].statement == now)
-			my.later[kept++] = my.later[i];
-		else
-			remember(&my.later[i].page);
+		RoomyPage	roomy = {page[i].reloid, page[i].locator.relNumber, page[i].block,
+		page[i].space, 1};
+
+		if (page[i].space == 0 ||
+			(goes_on && page[i].statement == GetCurrentStatementStartTimestamp()))
+			continue;
+		remember(&roomy);
+		page[i].space = 0;
 	}
-	my.nlater = kept;
 }
 
 /*
@@ -329,7 +326,7 @@ tell_map(Relation rel, const RoomyPage *page, int n)
 void
 zreclaim_pre_commit(void)
 {
-	remember_later();
+	remember_undone();
 	if (my.npages > 1)
 		qsort(my.pages, my.npages, sizeof(RoomyPage), compare_pages);
 	for (int first = 0, end; first < my.npages; first = end)

@@ -46,7 +46,7 @@
 
 #define MAX_NOTED	1024
 #define HASH_SIZE	(2 * MAX_NOTED)
-/* The most pages that zrollback_in_statement tells apart. */
+/* The most pages of a statement that zrollback_in_statement tells apart. */
 #define MAX_UNDONE	256
 
 /*
@@ -79,15 +79,12 @@ typedef struct NotedPages
 								 * = none */
 	int			overflow_max;
 	bool		own_pending;
-	TimestampTz statement;		/* start of the client's statement that last
-								 * rolled back a subtransaction with an xid */
-	int			nundone;		/* pages that this statement has undone, if
-								 * not more than MAX_UNDONE */
-	struct
-	{
-		RelFileLocator locator;
-		BlockNumber block;
-	}			undone[MAX_UNDONE];
+	bool		rolled_back;	/* a subtransaction with an xid was, ... */
+	TimestampTz statement;		/* ... the last one by the client's statement
+								 * that began at this time */
+	bool		many_undone;	/* that may have undone others than these: */
+	int			nundone;
+	ZUndonePage undone[MAX_UNDONE];
 	bool		undoing;		/* the callback is running, and a nested call
 								 * does nothing */
 } NotedPages;
@@ -188,17 +185,57 @@ zrollback_own_aborts_pending(void)
 	return my.own_pending;
 }
 
-/* Notes that the present statement has undone the page. */
+/* Returns the entry of a page that was undone, or NULL. */
+static ZUndonePage *
+find_undone(const RelFileLocator *locator, BlockNumber block)
+{
+	for (int i = 0; i < my.nundone; i++)
+		if (my.undone[i].block == block && RelFileLocatorEquals(my.undone[i].locator, *locator))
+			return &my.undone[i];
+	return NULL;
+}
+
+/*
+ * Returns a place for a page that the statement has undone: that of an entry of
+ * another statement, if possible of one that has nothing for the map. Returns
+ * NULL if there is none.
+ */
+static ZUndonePage *
+free_undone(TimestampTz statement)
+{
+	ZUndonePage *other = NULL;
+
+	for (int i = 0; i < my.nundone; i++)
+		if (my.undone[i].statement != statement)
+		{
+			other = &my.undone[i];
+			if (other->space == 0)
+				return other;
+		}
+	return my.nundone < MAX_UNDONE ? &my.undone[my.nundone++] : other;
+}
+
+/* Notes that the present statement has undone the page in a subtransaction. */
 static void
 note_undone(const NotedPage *page)
 {
-	if (my.nundone < MAX_UNDONE)
+	TimestampTz statement = GetCurrentStatementStartTimestamp();
+	ZUndonePage *undone = find_undone(&page->locator, page->block);
+
+	if (undone == NULL)
 	{
-		my.undone[my.nundone].locator = page->locator;
-		my.undone[my.nundone].block = page->block;
+		undone = free_undone(statement);
+		if (undone == NULL)
+		{
+			my.many_undone = true;
+			return;
+		}
+		undone->locator = page->locator;
+		undone->block = page->block;
+		undone->reloid = page->reloid;
+		undone->space = 0;
 	}
-	if (my.nundone <= MAX_UNDONE)
-		my.nundone++;
+	undone->statement = statement;
 }
 
 /* Removes the newest entry from the list and returns it. */
@@ -313,7 +350,8 @@ undo_pages(int level, volatile NotedPage *current)
 			complete = false;
 			continue;
 		}
-		note_undone(&page);
+		if (level > 1 && !my.many_undone)
+			note_undone(&page);
 		zrollback_page_by_locator(page.locator, page.block, page.reloid, page.logged,
 								  level == 1);
 	}
@@ -488,19 +526,34 @@ zrollback_at_xact_end(bool aborted)
 	return left;
 }
 
-/* zrollback_in_statement: See zrollback.h. */
+ZUndonePage *
+zrollback_undone(int *n)
+{
+	*n = my.nundone;
+	return my.undone;
+}
+
+ZUndonePage *
+zrollback_undone_page(Relation rel, BlockNumber block)
+{
+	return find_undone(&rel->rd_locator, block);
+}
+
+/*
+ * zrollback_in_statement: See zrollback.h. A background worker that sets no
+ * time has one statement.
+ */
 bool
 zrollback_in_statement(Relation rel, BlockNumber block)
 {
-	if (my.statement == 0 || my.statement != GetCurrentStatementStartTimestamp())
+	ZUndonePage *page;
+
+	if (!my.rolled_back || my.statement != GetCurrentStatementStartTimestamp())
 		return false;
-	if (my.nundone > MAX_UNDONE || RelationUsesLocalBuffers(rel))
+	if (my.many_undone || RelationUsesLocalBuffers(rel))
 		return true;
-	for (int i = 0; i < my.nundone; i++)
-		if (my.undone[i].block == block &&
-			RelFileLocatorEquals(my.undone[i].locator, rel->rd_locator))
-			return true;
-	return false;
+	page = zrollback_undone_page(rel, block);
+	return page != NULL && page->statement == my.statement;
 }
 
 /*
@@ -513,13 +566,14 @@ zrollback_at_subxact_abort(int level)
 	if (TransactionIdIsValid(GetCurrentTransactionIdIfAny()))
 	{
 		if (my.statement != GetCurrentStatementStartTimestamp())
-			my.nundone = 0;
+			my.many_undone = false;
 		my.statement = GetCurrentStatementStartTimestamp();
+		my.rolled_back = true;
 	}
 	if (my.undoing || !undo_level(level))
 	{
 		my.own_pending = true;
-		my.nundone = MAX_UNDONE + 1;	/* some may be undone later */
+		my.many_undone = true;	/* some may be undone later */
 	}
 	if (my.overflow_max >= level)
 	{

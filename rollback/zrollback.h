@@ -46,6 +46,27 @@ extern void zrollback_note_page(Relation rel, BlockNumber block);
  */
 extern bool zrollback_own_aborts_pending(void);
 
+/* A page that this backend has undone for a subtransaction. */
+typedef struct ZUndonePage
+{
+	RelFileLocator locator;
+	BlockNumber block;
+	Oid			reloid;
+	TimestampTz statement;		/* start of the client's statement that has
+								 * undone it last */
+	int			space;			/* if not 0: the bytes that it will have for
+								 * rows when the statement has ended, to be
+								 * told the free space map */
+} ZUndonePage;
+
+/*
+ * zrollback_undone: returns the first of the *n pages that are known.
+ *
+ * zrollback_undone_page: returns the page among them, or NULL.
+ */
+extern ZUndonePage *zrollback_undone(int *n);
+extern ZUndonePage *zrollback_undone_page(Relation rel, BlockNumber block);
+
 /*
  * zrollback_in_statement: returns whether the client's present statement has
  * rolled back a subtransaction that had changed this page; maybe true for

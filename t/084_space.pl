@@ -90,6 +90,13 @@ $toast_before = bytes($toast);
 sql(map { ($puts, ';', "VACUUM $toast", ';') } 1 .. 4);
 cmp_ok(bytes($toast), '<=', 1.3 * $toast_before, 'failed insertions of large values, in one statement');
 
+# So do sessions of one such statement each, if it has not undone too many pages.
+$puts =~ s/200/100/;
+sql($puts) for 1 .. 2;
+$toast_before = bytes($toast);
+sql($puts) for 1 .. 4;
+cmp_ok(bytes($toast), '<=', 1.1 * $toast_before, 'failed insertions of large values, in sessions of one statement');
+
 # A row that a page takes without pruning does not take the slot by which rows were deleted
 # there, which would keep these until the insertion is committed.
 sql('CREATE TABLE filled (id int PRIMARY KEY, k int, f text) USING zheap', ';',
