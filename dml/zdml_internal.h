@@ -87,8 +87,8 @@ zwriter_reserve_overflow(ZWriter *writer)
 }
 
 /*
- * zreclaim_note: notes that a deletion, move or shortening of the row at off, on
- * the locked page in buf, gives gain bytes back at commit, net of what the
+ * zreclaim_note: notes that a deletion, move or shortening of the row at off,
+ * on the locked page in buf, gives gain bytes back at commit, net of what the
  * change took there. Raises no errors.
  *
  * zreclaim_note_later: notes that the block, which the present statement has

@@ -1,6 +1,6 @@
 /*
- * dml/zreclaim.c - telling the free space map of the space that deletions give
- * back at commit.
+ * dml/zreclaim.c - telling the free space map of the space that deletions, and
+ * updates that shorten rows, give back at commit.
  *
  * As soon as the deleting transaction has committed, any writer that visits the
  * page can take the room of the rows that were deleted or moved away, whatever
@@ -83,8 +83,8 @@ typedef struct RoomyPages
 static RoomyPages my;
 
 /*
- * zreclaim_space: See zdml_internal.h. Counts the bytes of live rows as used;
- * all other bytes will be free.
+ * zreclaim_space: See zdml_internal.h. Counts the bytes of live rows as used,
+ * without their slack; all other bytes will be free.
  */
 int
 zreclaim_space(Page page)
@@ -102,9 +102,13 @@ zreclaim_space(Page page)
 		 * a damaged row counts as free space, and is no reason to refuse a
 		 * change of another row
 		 */
-		if (ItemIdIsNormal(lp) && zpage_row_inside(page, lp) &&
-			ZH_LIVE(zheader_get(zpage_row(page, lp))))
-			space -= ItemIdGetLength(lp);
+		ZHeader		h;
+
+		if (!ItemIdIsNormal(lp) || !zpage_row_inside(page, lp))
+			continue;
+		h = zheader_get(zpage_row(page, lp));
+		if (ZH_LIVE(h))
+			space -= (h & ZH_SLACK) ? zpage_row_length(page, lp) : ItemIdGetLength(lp);
 	}
 	return space;
 }

@@ -279,6 +279,8 @@ update_row(RowChange *u, TupleTableSlot *slot, ZcUpdateIndexes *update_indexes)
 	if (new->in_place && make_space_in_place(u))
 	{
 		ptr = zrowwrite_update(u);
+		if (new->len < u->oldlen)
+			zreclaim_note(rel, u->buf, zrowchange_offset(u), u->oldlen - new->len);
 		if (new->summarizing)
 			*update_indexes = ZC_UPDATE_SUMMARIZING;
 		ZUNDO_FAULT("row-counted");

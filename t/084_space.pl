@@ -109,6 +109,16 @@ for my $n (1 .. 5)
 	sql('SELECT zundo.discard()');
 }
 
+# Wide rows come in, and older ones lose their values, in place: their space is used.
+sql('CREATE TABLE emptied (id int PRIMARY KEY, k int, f text) USING zheap', ';', map { emptied($_) } 0 .. 2);
+grows('emptied', 1.2, 'rows that become shorter', map { emptied($_) } 3 .. 6);
+sub emptied
+{
+	my ($n) = @_;
+	return ("INSERT INTO emptied SELECT g, g, repeat('x', 480) FROM generate_series($n * 500 + 1, $n * 500 + 500) g;",
+		"UPDATE emptied SET f = '' WHERE id <= $n * 500 AND f <> '';", 'SELECT zundo.discard();');
+}
+
 # The free space map names a page whose rows are deleted by a transaction in
 # progress: new sessions put their rows on one page, not on one each.
 for my $how ('insert', 'move')
