@@ -364,6 +364,7 @@ try_at_once(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVers
 		zvis_corrupt_page(rel, block, page, off);
 	if (!fetch_at_once(rel, block, page, off, snapshot, version, &dead))
 		return false;
+	version->lsn = PageGetLSN(page);
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 	if (all_dead)
 		*all_dead = dead ||

@@ -64,6 +64,8 @@ typedef struct ZVersion
 								 * does not see, the author of the oldest; 0 =
 								 * there is no such change */
 	bool		walked;			/* set by zvis_fetch: a walk was needed */
+	XLogRecPtr	lsn;			/* set by zvis_fetch unless walked: of the
+								 * page when it had this row */
 	char		buf[BLCKSZ];
 } ZVersion;
 

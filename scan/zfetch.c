@@ -81,45 +81,59 @@ typedef struct ZIndexFetch
 /* What fetch_version returns: a sum of these. */
 #define FETCH_FOUND		1		/* slot shows the version */
 #define FETCH_WALKED	2		/* the page alone did not tell which it is */
+#define FETCH_MATCHES	4		/* it has the entry's columns (ZBTREE-23) */
+
+/*
+ * Returns whether the version must have the columns of each entry with its TID
+ * that a scan has read since this position in WAL (ZBTREE-23).
+ */
+static inline bool
+matches_entry(const ZVersion *version, XLogRecPtr since)
+{
+	return since != InvalidXLogRecPtr && !version->walked && version->lsn <= since &&
+		(zheader_get(version->row) & ZH_STALE_KEYS) == 0;
+}
 
 /*
  * Fetches the version of the row at tid that snapshot wants and shows it in
- * slot. by_tid: the caller, not an index, has named the row. On entry and on
- * return buf, the row's block, is pinned and not locked. Returns FETCH_ flags.
- * If there is no version, slot is unchanged. Raises
+ * slot. by_index: the index fetch, or NULL if the caller has named the row. On
+ * entry and on return buf, the row's block, is pinned and not locked. Returns
+ * FETCH_ flags. If there is no version, slot is unchanged. Raises
  * ERRCODE_FEATURE_NOT_SUPPORTED for a historic snapshot and for a search of
  * deleted rows, and the errors of zvis_fetch and zany_fetch.
  */
 static int
-fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool by_tid,
-			  TupleTableSlot *slot, bool *all_dead)
+fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot,
+			  const ZExpectingFetch *by_index, TupleTableSlot *slot, bool *all_dead)
 {
 	ZVersion	version;
 	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
-	int			walked = 0;
+	int			flags = 0;
 
 	Assert(zc_buffer_unlocked(buf));
 	zscan_refuse_historic(snapshot);
-	if (!by_tid)
+	if (by_index != NULL)
 		zscan_refuse_deleted_search(snapshot);
 	if (all_dead != NULL)
 		*all_dead = false;
-	zcount_table(rel, !by_tid);
+	zcount_table(rel, by_index != NULL);
 	if (snapshot->snapshot_type == SNAPSHOT_ANY)
-		zany_fetch(rel, buf, off, slot, by_tid, &version);
+		zany_fetch(rel, buf, off, slot, by_index == NULL, &version);
 	else
 	{
 		if (zssi_needed(rel, snapshot))
 			zssi_before_read(rel, buf, off, snapshot);
 		zvis_fetch(rel, buf, off, snapshot, &version, all_dead);
-		walked = version.walked ? FETCH_WALKED : 0;
+		flags = version.walked ? FETCH_WALKED : 0;
+		if (by_index != NULL && version.found && matches_entry(&version, by_index->since))
+			flags |= FETCH_MATCHES;
 	}
 	if (!version.found)
-		return walked;
-	if (!by_tid && snapshot->snapshot_type == SNAPSHOT_DIRTY)
+		return flags;
+	if (by_index != NULL && snapshot->snapshot_type == SNAPSHOT_DIRTY)
 		zlevel_note_conflict(rel, tid, &version);
 	zversion_show(rel, &version, ItemPointerIsValid(&version.handle) ? &version.handle : tid, slot);
-	return FETCH_FOUND | walked;
+	return FETCH_FOUND | flags;
 }
 
 /* zheap_index_fetch_begin: See zscan.h. */
@@ -290,7 +304,7 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 	fetch->buf = ReleaseAndReadBuffer(fetch->buf, scan->rel, ItemPointerGetBlockNumber(tid));
 	if (fetch->buf != before && zscan_reads_only(scan->rel, snapshot, zc_fetch_flags(scan)))
 		zvismap_after_read(scan->rel, fetch->buf, NULL);
-	fetched = fetch_version(scan->rel, fetch->buf, tid, snapshot, false, slot, all_dead);
+	fetched = fetch_version(scan->rel, fetch->buf, tid, snapshot, &fetch->expect, slot, all_dead);
 	found = (fetched & FETCH_FOUND) != 0;
 	Assert(!found || all_dead == NULL || !*all_dead);
 	Assert(!fetch->expect.inserting || snapshot->snapshot_type == SNAPSHOT_DIRTY ||
@@ -303,6 +317,12 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 		note_passed(fetch, tid, snapshot, fetched, NULL, all_dead != NULL && *all_dead);
 	if (fetch->expect.entry == NULL)
 		return found;
+	if (fetched & FETCH_MATCHES)
+	{
+		Assert(zbtree_counts(fetch->expect.index, fetch->expect.entry, slot));
+		fetch->expect.missed = false;
+		return true;
+	}
 	if (found && !zbtree_counts(fetch->expect.index, fetch->expect.entry, slot))
 	{
 		zcount(ZCOUNT_STALE, 1);
@@ -389,7 +409,7 @@ zheap_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot,
 		if (unlikely(ztid_is_newer(tid)) && IsMVCCSnapshot(snapshot))
 			found = fetch_newest(rel, buf, &real, snapshot, slot);
 		else
-			found = (fetch_version(rel, buf, &real, snapshot, true, slot, NULL) & FETCH_FOUND) != 0;
+			found = (fetch_version(rel, buf, &real, snapshot, NULL, slot, NULL) & FETCH_FOUND) != 0;
 		ReleaseBuffer(buf);
 	}
 	if (found && snapshot->snapshot_type == SNAPSHOT_ANY && zany_asks_for_author(slot))

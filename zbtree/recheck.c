@@ -9,10 +9,27 @@
  * again instead.
  *
  * Locks: nbtree's. No crash points.
+ *
+ *	ZBTREE-23	(unchanged) The fetch compares nothing if the snapshot is an
+ *		MVCC one and sees the row as it is on its page, the row lacks
+ *		ZH_STALE_KEYS, and the page's LSN is not above the position up to which
+ *		WAL was written before the scan read its first entry. The page has not
+ *		changed since then, so the row lacked the flag when the scan read the
+ *		entry, which therefore has the row's bytes (ZBTREE-7).
+ *		(a) Without the LSN this would be wrong: the scan has a copy of the
+ *			entry, and VACUUM may have deleted the entry since, and then have
+ *			taken the flag off. A record that was written by then was inserted
+ *			earlier, with its page and those of the records before it changed;
+ *			any other one gives its page a higher LSN.
+ *		(b) Not for unlogged and temporary tables, nor for one that is created
+ *			without WAL, whose LSNs say nothing of that; nor during recovery.
+ *		(c) The position is read once for a scan, which can return to a mark,
+ *			and to entries that it read long ago.
  */
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/xlog.h"
 #include "common/compat_nbtree.h"
 #include "common/zundo.h"
 #include "nodes/tidbitmap.h"
@@ -138,6 +155,22 @@ must_read(BTScanOpaque so, ScanDirection dir)
 }
 
 /*
+ * Returns a position in WAL up to which all changes of the table's pages have
+ * been made, so that a page which is changed after this gets a higher LSN. It
+ * may be behind the end. Returns InvalidXLogRecPtr if the scan must not trust
+ * LSNs (ZBTREE-23).
+ */
+static XLogRecPtr
+end_of_wal(IndexScanDesc scan)
+{
+	if (scan->xactStartedInRecovery || scan->heapRelation == NULL ||
+		scan->xs_snapshot == InvalidSnapshot || !IsMVCCSnapshot(scan->xs_snapshot) ||
+		!RelationNeedsWAL(scan->heapRelation))
+		return InvalidXLogRecPtr;
+	return GetXLogWriteRecPtr();
+}
+
+/*
  * Calls nbtree for the next entry. Returns false if there is none. Before that,
  * notes the last entry if its row had no version with its key, and marks the
  * noted entries if the scan is about to leave their leaf page.
@@ -154,6 +187,8 @@ next_entry(IndexScanDesc scan, ScanDirection dir, ZExpectingFetch *fetch)
 		return btgettuple(scan, dir);
 	if (fetch != NULL && fetch->noted.n > 0)
 		zmarks_set(scan, &fetch->noted);
+	if (fetch != NULL && fetch->since == InvalidXLogRecPtr)
+		fetch->since = end_of_wal(scan);
 	entered = begin_reading(scan);
 	found = btgettuple(scan, dir);
 	if (entered)

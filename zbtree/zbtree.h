@@ -28,6 +28,8 @@ typedef struct ZExpectingFetch
 	Relation	index;
 	IndexTuple	entry;			/* of the TID fetched next; NULL: keys are not
 								 * compared */
+	XLogRecPtr	since;			/* end of WAL before the scan read its first
+								 * entry, or invalid (ZBTREE-23) */
 	IndexScanDesc returning;	/* the scan, if it is an index-only scan, or
 								 * NULL */
 	HeapTuple	returned;		/* last row returned in place of an entry, */
