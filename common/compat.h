@@ -286,11 +286,19 @@ typedef TU_UpdateIndexes ZcUpdateIndexes;
 #define ZC_EXECUTOR_RUN_ONCE_ARG 0
 #endif
 
-/* 18 lets extensions add options to EXPLAIN, 19 in another way. */
-#if PG_VERSION_NUM >= 180000 && PG_VERSION_NUM < 190000
-#define ZC_HAS_EXPLAIN_OPTIONS 1
-#else
-#define ZC_HAS_EXPLAIN_OPTIONS 0
+/*
+ * 18 lets extensions add options to EXPLAIN, which auto_explain of 19 checks,
+ * and what fills a named segment of 19 gets an argument.
+ */
+#if PG_VERSION_NUM >= 190000
+#define zc_add_explain_option(name, take) \
+	RegisterExtensionExplainOption(name, take, GUCCheckBooleanExplainOption)
+#define ZC_DSM_INIT_ARG_PARAM , void *arg
+#define zc_named_dsm(name, size, init, found) GetNamedDSMSegment(name, size, init, found, NULL)
+#elif PG_VERSION_NUM >= 180000
+#define zc_add_explain_option(name, take) RegisterExtensionExplainOption(name, take)
+#define ZC_DSM_INIT_ARG_PARAM
+#define zc_named_dsm(name, size, init, found) GetNamedDSMSegment(name, size, init, found)
 #endif
 
 /* 18 logs failures of conditional lock requests on demand. */
@@ -796,27 +804,30 @@ typedef uint32 ZcOptions;
 #define ZC_ANALYZE_HORIZON_PARAM
 #endif
 
-/* 19 made VACUUM's parameters const, and renamed one. */
+/*
+ * 19 made VACUUM's parameters const, renamed one, and counts the workers that
+ * vacuum several indexes.
+ */
 #if PG_VERSION_NUM < 190000
 #define ZC_VACUUM_PARAMS struct VacuumParams
 #define zc_log_min_duration(params) ((params)->log_min_duration)
+#define ZC_WORKER_STATS
 #else
 #define ZC_VACUUM_PARAMS const struct VacuumParams
 #define zc_log_min_duration(params) ((params)->log_vacuum_min_duration)
-#endif
-
-/* 19 counts the workers of a vacuum of several indexes. */
-#if PG_VERSION_NUM < 190000
-#define ZC_WORKER_STATS
-#else
 #define ZC_WORKER_STATS , NULL
 #endif
 
-/* 19 renamed the function that sets a page's checksum. */
+/*
+ * 19 renamed the function that sets a page's checksum, and tells why there is
+ * no next WAL record.
+ */
 #if PG_VERSION_NUM < 190000
 #define zc_set_checksum(page, block) PageSetChecksumInplace(page, block)
+#define zc_find_next_record(reader, lsn, message) XLogFindNextRecord(reader, lsn)
 #else
 #define zc_set_checksum(page, block) PageSetChecksum(page, block)
+#define zc_find_next_record(reader, lsn, message) XLogFindNextRecord(reader, lsn, message)
 #endif
 
 /*
@@ -985,13 +996,12 @@ zc_moves_partitions(Node *node)
 	return false;
 }
 
-/* 19 renamed the type of a replication origin's number. */
+/*
+ * 19 renamed the type of a replication origin's number, and has none for bits
+ * of a null bitmap any more.
+ */
 #if PG_VERSION_NUM >= 190000
 typedef ReplOriginId RepOriginId;
-#endif
-
-/* 19 has no type for bits of a null bitmap any more. */
-#if PG_VERSION_NUM >= 190000
 typedef uint8 bits8;
 #endif
 

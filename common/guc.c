@@ -348,7 +348,7 @@ define_table_gucs(void)
 							 0,
 							 NULL, NULL, NULL);
 
-#if ZC_HAS_EXPLAIN_OPTIONS
+#ifdef zc_add_explain_option
 	DefineCustomBoolVariable("zundo.explain_undo",
 							 "Sets the default of the option UNDO of EXPLAIN ANALYZE.",
 							 "\"auto_explain\" follows it, too.",

@@ -167,7 +167,7 @@ begin_notes(ZConversion *c, int64 most)
 {
 	Relation	log = table_open(c->log, NoLock);
 	TupleTableSlot *slot = table_slot_create(log, NULL);
-	TableScanDesc scan = table_beginscan(log, GetActiveSnapshot(), 0, NULL);
+	TableScanDesc scan = zc_beginscan(log, GetActiveSnapshot());
 	Tuplestorestate *notes = tuplestore_begin_heap(false, false, work_mem);
 	EphemeralNamedRelation relation = palloc0(sizeof(EphemeralNamedRelationData));
 	MemoryContext context;

@@ -16,7 +16,7 @@
 
 #include "monitor/explain.h"
 
-#if ZC_HAS_EXPLAIN_OPTIONS
+#ifdef zc_add_explain_option
 
 #include "access/parallel.h"
 #include "commands/defrem.h"
@@ -126,7 +126,7 @@ workers_size(const Counted *query)
 }
 
 static void
-clear_handles(void *handles)
+clear_handles(void *handles ZC_DSM_INIT_ARG_PARAM)
 {
 	memset(handles, 0, MaxBackends * sizeof(dsm_handle));
 }
@@ -139,8 +139,8 @@ static dsm_handle *
 handle_of(ProcNumber leader)
 {
 	bool		found;
-	dsm_handle *handles = GetNamedDSMSegment("zundo_explain", MaxBackends * sizeof(dsm_handle),
-											 clear_handles, &found);
+	dsm_handle *handles = zc_named_dsm("zundo_explain", MaxBackends * sizeof(dsm_handle),
+									   clear_handles, &found);
 
 	return &handles[leader];
 }
@@ -478,7 +478,7 @@ per_node(PlanState *state, List *ancestors, const char *relationship, const char
 void
 zexplain_install(void)
 {
-	RegisterExtensionExplainOption("undo", take_option);
+	zc_add_explain_option("undo", take_option);
 	my.validate = explain_validate_options_hook;
 	explain_validate_options_hook = validate;
 	my.per_node = explain_per_node_hook;

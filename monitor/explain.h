@@ -7,7 +7,7 @@
 #include "common/zundo.h"
 #include "executor/execdesc.h"
 
-#if ZC_HAS_EXPLAIN_OPTIONS
+#ifdef zc_add_explain_option
 
 /*
  * zexplain_install: registers the option with the server. Called once, when the

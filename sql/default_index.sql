@@ -133,7 +133,9 @@ ALTER TABLE z ALTER a TYPE pair USING NULL, ADD UNIQUE (a);
 ALTER TABLE z ADD r pair UNIQUE WITH (access_method = zbtree);
 ALTER TABLE z ADD c int;
 ALTER TABLE z ALTER c TYPE pair USING NULL, ADD UNIQUE (c);
+\set VERBOSITY sqlstate
 CREATE INDEX z_n ON z (missing);
+\set VERBOSITY terse
 CREATE INDEX z_n ON z ((missing + 1));
 CREATE INDEX z_n ON missing (a);
 SELECT * FROM methods;

@@ -24,7 +24,7 @@ CREATE FUNCTION explain(query text, options text DEFAULT 'UNDO', vary text DEFAU
 	RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE line text; BEGIN
 	FOR line IN EXECUTE format('EXPLAIN (ANALYZE, COSTS off, TIMING off, SUMMARY off, BUFFERS off, %s) %s', options, query) LOOP
-		RETURN NEXT regexp_replace(line, format('(%s)=\d+', vary), '\1=N', 'g');
+		RETURN NEXT regexp_replace(replace(line, 'InitPlan expr_', 'InitPlan '), format('(%s)=\d+', vary), '\1=N', 'g');
 	END LOOP;
 END $$;
 CREATE FUNCTION inner_explain(options text) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN

@@ -1,6 +1,7 @@
 -- on: heap zheap
 -- Values out of line: slices, numbers of chunks, storages, rewrites, rollbacks. (See also toast.)
 -- Rules: TOAST-1, TOAST-3, TOAST-4.
+SET default_toast_compression = pglz;
 CREATE FUNCTION chunks(rel regclass) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
 	n bigint;

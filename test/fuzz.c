@@ -28,6 +28,7 @@
 #include "access/xlogutils.h"
 #include "change/zchange.h"
 #include "change/zwal.h"
+#include "common/compat.h"
 #include "common/rmgr.h"
 #include "common/varint.h"
 #include "fmgr.h"
@@ -210,7 +211,7 @@ collect(XLogRecPtr since, bool undo)
 								XL_ROUTINE(.page_read = &read_local_xlog_page_no_wait,
 										   .segment_open = &wal_segment_open,
 										   .segment_close = &wal_segment_close), private);
-	if (XLogRecPtrIsInvalid(XLogFindNextRecord(reader, since)))
+	if (XLogRecPtrIsInvalid(zc_find_next_record(reader, since, &message)))
 		elog(ERROR, "there is no WAL record after %X/%X", LSN_FORMAT_ARGS(since));
 	while (XLogReadRecord(reader, &message) != NULL)
 		if (XLogRecGetRmid(reader) == ZUNDO_RMGR_ID)
