@@ -33,8 +33,9 @@ typedef enum ZChainStep
 	ZCHAIN_END,					/* no further record */
 	ZCHAIN_SETTLED,				/* all that follows is visible to all (for
 								 * ZCHAIN_LOOSE: or has been discarded) */
-	ZCHAIN_RETRY				/* the page may have changed since the head
+	ZCHAIN_RETRY,				/* the page may have changed since the head
 								 * was read: read the page again */
+	ZCHAIN_DAMAGED				/* window->try: the record is missing */
 } ZChainStep;
 
 typedef struct ZChain
@@ -132,7 +133,7 @@ extern ZChainStep zchain_discarded(ZChain *chain);
  * zchain_next: reads the next record of the chain into *rec and sets
  * chain->here to its place. *rec is defined only if the result is
  * ZCHAIN_RECORD. Raises ERRCODE_DATA_CORRUPTED if the record is missing though
- * it has not been discarded.
+ * it has not been discarded, unless chain->window->try is set.
  */
 static inline ZChainStep
 zchain_next(ZChain *chain, ZuRecord *rec)
@@ -149,8 +150,8 @@ zchain_next(ZChain *chain, ZuRecord *rec)
 		result = zu_fetch_cached(chain->next, chain->relnumber, chain->block, rec, chain->buf);
 	else
 		result = zu_fetch(chain->next, chain->relnumber, chain->block, rec, chain->buf);
-	if (unlikely(result == ZU_DISCARDED))
-		return zchain_discarded(chain);
+	if (unlikely(result >= ZU_DISCARDED))
+		return result == ZU_DAMAGED ? ZCHAIN_DAMAGED : zchain_discarded(chain);
 	if (rec->xid < chain->oldest)
 		return ZCHAIN_SETTLED;
 	chain->in_place = (result == ZU_FETCHED_IN_PLACE);

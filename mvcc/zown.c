@@ -76,6 +76,7 @@ typedef struct MyRecords
 	Order		orders[ORDERS];
 	uint32		xact;			/* number of the transaction in this backend */
 	bool		on_unseen;		/* see zown_note_push */
+	uint64		nlate;			/* see zown_nlate */
 } MyRecords;
 
 static MyRecords my;
@@ -95,6 +96,13 @@ find_order(RelFileNumber relnumber, BlockNumber block)
 		order->xact = my.xact;
 	}
 	return order;
+}
+
+/* Counts a change under cid, if other commands have begun meanwhile. */
+static inline void
+count_late(CommandId cid)
+{
+	my.nlate += (cid != GetCurrentCommandId(false));
 }
 
 /* Adds the rows at the offsets first to last to the run's. */
@@ -118,6 +126,7 @@ zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber first, int n,
 	Order	   *order = find_order(relnumber, block);
 
 	Assert(ptr != InvalidUndoPtr);
+	count_late(cid);
 	if (prev == InvalidUndoPtr || prev != my.run.head || my.run.cid != cid)
 	{
 		memset(&my.run, 0, sizeof(my.run));
@@ -141,6 +150,7 @@ void
 zown_note_covered(OffsetNumber off, UndoPtr ptr)
 {
 	Assert(ptr != InvalidUndoPtr && off >= FirstOffsetNumber && off <= ZHEAP_MAX_OFFSET);
+	count_late(ptr == my.run.head ? my.run.cid : InvalidCommandId);
 	if (ptr == my.run.head)
 		note_written(off, off);
 }
@@ -204,6 +214,12 @@ zown_accepts_older(RelFileNumber relnumber, BlockNumber block, CommandId command
 {
 	return !my.on_unseen && !IsParallelWorker() &&
 		command >= find_order(relnumber, block)->ordered_from;
+}
+
+uint64
+zown_nlate(void)
+{
+	return my.nlate;
 }
 
 /* zown_at_xact_end: See zown.h. Another number empties all elements. */

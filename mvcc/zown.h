@@ -69,7 +69,14 @@ extern bool zown_accepts_older(RelFileNumber relnumber, BlockNumber block, Comma
  */
 extern bool zown_accepts_row(OffsetNumber off, UndoPtr head, CommandId command);
 
-/* zown_at_xact_end: forgets everything. */
+/*
+ * zown_nlate: returns a number that grows with each change of ours by a command
+ * that has continued after others: a snapshot taken in between may see the
+ * change though it did not see it before.
+ *
+ * zown_at_xact_end: forgets everything else.
+ */
+extern uint64 zown_nlate(void);
 extern void zown_at_xact_end(void);
 
 #endif

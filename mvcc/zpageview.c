@@ -3,9 +3,11 @@
  *
  * The page is copied under its share lock. If some slot's head is not
  * accepted, the chain's unaccepted records are collected once, newest first,
- * into lists by (slot, offset). Each row is then taken back change by change:
- * each time by the list of the slot that its header names at that point, until
- * that list is empty. So the work is linear in the number of records.
+ * into lists by (slot, offset), or by slot if they are about several rows. Each
+ * row is then taken back change by change: each time by the lists of the slot
+ * that its header names at that point, until they have none. So the work is
+ * linear in the number of records, but for those about several rows: a row may
+ * be compared with all of them.
  *
  * Called by scan/. The page's share lock is held only while the page is
  * copied; undo pages are read under the fence of zu_read_begin. Nothing is
@@ -20,7 +22,6 @@
 #include "mvcc/zpageview.h"
 #include "mvcc/zsaved.h"
 #include "mvcc/zwalk.h"
-#include "port/pg_bitutils.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -36,6 +37,12 @@
  */
 #define MANY_RECORDS 2000
 
+/*
+ * Rows of a page with more records than this are better fetched one by one
+ * (view->unseen).
+ */
+#define MAX_RECORDS 4096
+
 /* Until then the chains of this many slots have a window each. */
 #define WINDOWS 4
 
@@ -43,13 +50,11 @@
 #define FEW_ROWS 32
 
 /*
- * One unaccepted change of one row, or the accepted record at which the row's
- * list ends.
+ * One unaccepted change, or the accepted record at which a row's changes end.
  */
 typedef struct Change
 {
-	struct Change *next;		/* older change of the same row in the same
-								 * slot */
+	struct Change *next;		/* older change in the same list */
 	struct Change *met_before;	/* the change collected before this one */
 	ZXid		xid;
 	union
@@ -58,12 +63,16 @@ typedef struct Change
 								 * copied to */
 		UndoPtr		ptr;		/* if accepted: the record */
 	};
+	uint32		order;			/* increases down the chain */
 	uint16		payload_len;
-	uint16		offset;
+	uint16		offset;			/* the first row */
+	uint16		last;			/* the last row */
 	uint16		slot;
 	uint16		xflags;
 	uint8		type;
 	bool		accepted;		/* the version that the row has then is */
+	bool		range;			/* the record is about several rows, though
+								 * the page may not have them */
 } Change;
 
 /* Working state of one page. */
@@ -79,15 +88,17 @@ typedef struct Collector
 	UndoPtr		gone[ZPAGE_MAX_SLOTS + 1];	/* of these chains, and of those
 											 * of earlier copies and pages
 											 * (zchain_begin_copied) */
+	uint32		nrecords;		/* of these chains, read so far */
 	Change	   *met;			/* the change collected last */
-	Change	  **first[ZPAGE_MAX_SLOTS + 1]; /* per pending slot:
+	Change	  **first[ZPAGE_MAX_SLOTS + 1]; /* per pending slot, of one row:
 											 * first[slot][offset] */
+	bool		any_range[ZPAGE_MAX_SLOTS + 1]; /* per pending slot: whether
+												 * there are changes of
+												 * several rows */
+	Change	   *insertions[ZPAGE_MAX_SLOTS + 1];	/* per pending slot: of
+													 * several rows each */
+	Change	   *deletions[ZPAGE_MAX_SLOTS + 1]; /* the same */
 	bool		pending[ZPAGE_MAX_SLOTS + 1];
-	uint64	   *closed[ZPAGE_MAX_SLOTS + 1];	/* per pending slot: rows of
-												 * which no older record of
-												 * the chain is wanted */
-	uint64	   *deleted[ZPAGE_MAX_SLOTS + 1];	/* per pending slot: rows that
-												 * no older DELETE is about */
 	UndoPtr		accepted[ZPAGE_MAX_SLOTS + 1];	/* per pending slot: the first
 												 * accepted record, if all
 												 * below it are accepted too;
@@ -98,8 +109,8 @@ typedef struct Collector
 													 * else Invalid */
 	CommandId	refused_cid[ZPAGE_MAX_SLOTS + 1];
 	bool		any_pending;
-	bool		touched[ZHEAP_MAX_OFFSET + 1];	/* whether the row has changes
-												 * in lists */
+	bool		touched[ZHEAP_MAX_OFFSET + 1];	/* whether the row may have
+												 * changes in lists */
 	ZuRecord	step;			/* scratch of rewind_row; the fields that it
 								 * does not set are zero */
 	ZuWindow	window[WINDOWS];	/* of the chain of slot s: s % WINDOWS */
@@ -120,12 +131,15 @@ static ZPageView *spare = NULL;
  */
 static ZPageView **resting = NULL;
 
-/* Forgets that the view rests. Callback of its memory context. */
+/* How many views are in use. */
+static int	nused = 0;
+
+/* Forgets the view. Callback of its memory context. */
 static void
-forget_resting(void *view)
+forget_view(void *view)
 {
-	if (resting != NULL && *resting == view)
-		resting = NULL;
+	zpageview_wake(view);
+	nused -= ((ZPageView *) view)->used;
 }
 
 /* Takes the view that rests away from its holder, and returns it. */
@@ -150,7 +164,8 @@ create_view(MemoryContext owner)
 	view->context = NULL;
 	view->context_used = false;
 	view->arena = NULL;
-	view->gone.func = forget_resting;
+	view->used = 0;
+	view->gone.func = forget_view;
 	view->gone.arg = view;
 	MemoryContextRegisterResetCallback(home, &view->gone);
 	return view;
@@ -172,10 +187,13 @@ zpageview_take(MemoryContext owner)
 		MemoryContextSetParent(view->home, owner);
 	else
 		view = create_view(owner);
+	nused += 1 - view->used;
+	view->used = 1;
 	view->nrecords = 0;
 	view->nrows = 0;
 	view->read = NULL;
 	view->nread = 0;
+	view->unseen = NULL;
 	return view;
 }
 
@@ -195,7 +213,15 @@ zpageview_give_back(ZPageView *view)
 	view->context = NULL;
 	view->context_used = false;
 	MemoryContextSetParent(view->home, TopMemoryContext);
+	nused -= view->used;
+	view->used = 0;
 	spare = view;
+}
+
+int
+zpageview_nused(void)
+{
+	return nused;
 }
 
 /*
@@ -270,16 +296,25 @@ arena_alloc(Collector *c, Size size)
 }
 
 /*
- * Notes a change of the row at off by rec, in slot s's chain. accepted: where
- * rec is, if it is accepted; else InvalidUndoPtr.
+ * Notes a change by rec, in slot s's chain, of those rows of its range that
+ * next_change finds it for. accepted: where rec is, if it is accepted; else
+ * InvalidUndoPtr.
  */
 static inline void
-add_change(Collector *c, int s, int off, const ZuRecord *rec, UndoPtr accepted)
+add_change(Collector *c, int s, const ZuRecord *rec, UndoPtr accepted)
 {
+	int			n = zrecord_range(rec);
+	int			first = rec->offset;
+	int			last = first;
 	Change	   *change;
 
 	Assert(s >= 1 && s <= c->view->slots.n);
-	if (off < FirstOffsetNumber || off > c->maxoff)
+	if (n > 1)
+	{
+		last = Min(first + n - 1, c->maxoff);
+		first = Max(first, FirstOffsetNumber);
+	}
+	if (unlikely(first < FirstOffsetNumber || first > c->maxoff))
 		return;
 	change = arena_alloc(c, sizeof(Change));
 	change->met_before = c->met;
@@ -289,102 +324,75 @@ add_change(Collector *c, int s, int off, const ZuRecord *rec, UndoPtr accepted)
 		change->ptr = accepted;
 	else
 		change->payload = rec->payload;
+	change->order = c->nrecords;
 	change->payload_len = rec->payload_len;
-	change->offset = off;
+	change->offset = first;
+	change->last = last;
 	change->slot = s;
 	change->xflags = rec->xflags;
 	change->type = rec->type;
+	change->range = n > 1;
 	c->met = change;
-}
-
-/*
- * Adds the offsets first to last, as far as they lie in this word, to the set.
- * Returns those that were not in it.
- */
-static inline uint64
-add_to_set(uint64 *set, int word, int first, int last)
-{
-	uint64		added = zoffsets_of_word(word, first, last) & ~set[word];
-
-	set[word] |= added;
-	return added;
-}
-
-/* Returns the first offset of the set of those in this word, and removes it. */
-static inline int
-take_first(int word, uint64 *offsets)
-{
-	int			off = word * 64 + pg_rightmost_one_pos64(*offsets);
-
-	*offsets &= *offsets - 1;
-	return off;
-}
-
-/*
- * Notes an insertion of rows, or a record that is accepted for its rows, in
- * slot s's chain. A walk over the versions of these rows ends there, so that
- * older records of the chain say nothing more of them: of open records, whose
- * ranges overlap, only the newest one counts for each row (RANGE-1 in dml/).
- */
-static void
-add_last_changes(Collector *c, int s, const ZuRecord *rec, UndoPtr accepted)
-{
-	int			first = rec->offset;
-	int			last = Min(first + Max(rec->nrows, 1) - 1, c->maxoff);
-
-	Assert(s >= 1 && s <= c->view->slots.n);
-	for (int word = first / 64; first <= last && word <= last / 64; word++)
+	c->touched[first] = true;
+	if (change->range)
 	{
-		uint64		added = add_to_set(c->closed[s], word, first, last);
-
-		while (added != 0)
-			add_change(c, s, take_first(word, &added), rec, accepted);
-	}
-}
-
-/*
- * Notes the deletions by a record in slot s's chain. An open one has deleted
- * those rows that are deleted under the slot and have no newer record there,
- * accepted or not: a deleted version is the newest of its row (RANGE-3 in
- * dml/).
- */
-static void
-add_deletions(Collector *c, int s, const ZuRecord *rec, UndoPtr accepted)
-{
-	int			first = Max(rec->offset, FirstOffsetNumber);
-	int			last = Min((int) rec->offset + rec->nrows - 1, c->maxoff);
-
-	for (int word = first / 64; first <= last && word <= last / 64; word++)
-	{
-		uint64		added = add_to_set(c->deleted[s], word, first, last);
-
-		while (added != 0)
-		{
-			int			off = take_first(word, &added);
-
-			if (!rec->open || zpage_deleted_under(c->view->page.data, off, s))
-				add_change(c, s, off, rec, accepted);
-		}
+		c->any_range[s] = true;
+		memset(&c->touched[first], true, last - first + 1);
 	}
 }
 
 /*
  * Makes the lists of all rows from the changes collected. It visits them in
- * reverse order, and puts each one before those of its row that it has met: so
+ * reverse order, and puts each one before those of its list that it has met: so
  * each list begins with the newest change.
  */
 static void
 make_lists(Collector *c)
 {
-	memset(c->touched, 0, c->maxoff + 1);
 	for (Change *change = c->met; change != NULL; change = change->met_before)
 	{
-		Change	  **first = &c->first[change->slot][change->offset];
+		int			s = change->slot;
+		Change	  **list = &c->first[s][change->offset];
 
-		change->next = *first;
-		*first = change;
-		c->touched[change->offset] = true;
+		if (change->range)
+			list = change->type == ZUR_DELETE ? &c->deletions[s] : &c->insertions[s];
+		change->next = *list;
+		*list = change;
 	}
+}
+
+/*
+ * Returns the newest of the changes in list, which are about several rows, that
+ * is about the row at off and newer than change; else change.
+ */
+static inline Change *
+newer_range(Change *list, OffsetNumber off, Change *change)
+{
+	uint32		limit = change != NULL ? change->order : PG_UINT32_MAX;
+
+	for (; list != NULL && list->order < limit; list = list->next)
+		if (off >= list->offset && off <= list->last)
+			return list;
+	return change;
+}
+
+/*
+ * Returns the newest change in the lists of slot s that has written the
+ * version of the row at off with this header, which names the slot; NULL if
+ * there is none (VIS-2). When it is undone it must be removed if it is about
+ * one row. If it is about several, it is either the insertion, or the
+ * deletion, which is not found for an older version (RANGE-3 in dml/).
+ */
+static inline Change *
+next_change(Collector *c, int s, OffsetNumber off, ZHeader header)
+{
+	Change	   *change = c->first[s][off];
+
+	if (!c->any_range[s])
+		return change;
+	if (ZH_STATE(header) == ZSTATE_DELETED)
+		change = newer_range(c->deletions[s], off, change);
+	return newer_range(c->insertions[s], off, change);
 }
 
 /* Begins the lists of slot s's changes, and the reading of its chain. */
@@ -392,17 +400,14 @@ static void
 open_lists(Collector *c, int s)
 {
 	Size		listsize = (c->maxoff + 1) * sizeof(Change *);
-	Size		setsize = (c->maxoff / 64 + 1) * sizeof(uint64);
 
 	Assert(c->pending[s]);
 	c->accepted[s] = InvalidUndoPtr;
 	c->refused_xid[s] = InvalidZXid;
 	c->first[s] = arena_alloc(c, listsize);
 	memset(c->first[s], 0, listsize);
-	c->closed[s] = arena_alloc(c, setsize);
-	memset(c->closed[s], 0, setsize);
-	c->deleted[s] = arena_alloc(c, setsize);
-	memset(c->deleted[s], 0, setsize);
+	c->any_range[s] = false;
+	c->insertions[s] = c->deletions[s] = NULL;
 	zchain_begin_copied(&c->chain[s], c->relnumber, c->block, &c->view->slots.s[s], &c->gone[s],
 						c->view->slots.oldest, NULL);
 }
@@ -442,11 +447,15 @@ collect_record(Collector *c, int s)
 	Assert(c->pending[s] && c->chain[s].source == ZCHAIN_COPIED);
 	chain->buf = arena_space(c, ZUR_MAX_LENGTH);
 	chain->cached = true;
-	chain->window = c->view->nrecords++ < MANY_RECORDS ? &c->window[s % WINDOWS] : NULL;
+	c->nrecords++;
+	chain->window = c->view->nrecords++ < MANY_RECORDS || c->view->unseen != NULL
+		? &c->window[s % WINDOWS] : NULL;
 	step = zchain_next(chain, &rec);
 	if (step != ZCHAIN_RECORD)
 	{
 		chain->next = InvalidUndoPtr;
+		if (unlikely(step == ZCHAIN_DAMAGED))
+			c->nrecords = MAX_RECORDS + 1;
 		return step != ZCHAIN_RETRY;
 	}
 	if (accepts(c, s, &rec))
@@ -472,12 +481,7 @@ collect_record(Collector *c, int s)
 		return true;
 	if (rec.payload_len > 0 && !chain->in_place)
 		arena_take(c, rec.length);	/* the payload lies in chain->buf */
-	if (rec.type == ZUR_DELETE)
-		add_deletions(c, s, &rec, accepted);
-	else if (rec.type == ZUR_INSERT || accepted != InvalidUndoPtr)
-		add_last_changes(c, s, &rec, accepted);
-	else
-		add_change(c, s, rec.offset, &rec, InvalidUndoPtr);
+	add_change(c, s, &rec, accepted);
 	return true;
 }
 
@@ -496,9 +500,14 @@ collect_slots(Collector *c)
 	bool		more;
 	int			n = 0;
 
+	memset(c->touched, 0, c->maxoff + 1);
+	c->nrecords = 0;
 	zu_cache_tidy();
 	for (int i = 0; i < WINDOWS; i++)
+	{
 		zu_window_start(&c->window[i]);
+		c->window[i].try = (c->view->unseen != NULL);
+	}
 	zu_read_begin();
 	for (int s = 1; s <= slots->n; s++)
 	{
@@ -523,6 +532,8 @@ collect_slots(Collector *c)
 				zu_read_begin();
 			}
 		}
+		if (unlikely(c->nrecords > MAX_RECORDS) && c->view->unseen != NULL)
+			break;
 	} while (more && complete);
 	zu_read_end();
 	if (complete)
@@ -550,6 +561,24 @@ find_pending(Collector *c)
 			!zaccept_head(&c->accept, ZSLOT_XID(slot));
 		c->any_pending |= c->pending[s];
 	}
+}
+
+/*
+ * Returns whether a damaged slot would keep every row of the page from being
+ * read (zvis_is_young).
+ */
+static bool
+has_damaged_slot(const ZSlotView *slots)
+{
+	for (int s = 1; s <= slots->n; s++)
+	{
+		ZSlotAge	age = zslot_age(&slots->s[s], slots->oldest);
+
+		if (age == ZAGE_LOST || (age == ZAGE_YOUNG && !zxid_possible(ZSLOT_XID(&slots->s[s]))) ||
+			zuptr_is_temp(slots->s[s].ptr))
+			return true;
+	}
+	return false;
 }
 
 /* Adds a row to the view. */
@@ -582,7 +611,7 @@ insertion_before(Collector *c, OffsetNumber off, const char *raw, Size rawlen)
 	if (raw == NULL || zheader_compact_get(raw, raw + rawlen, (ZHeader) 1, &old) == NULL ||
 		ZH_SLOT(old) > c->view->slots.n || !c->pending[ZH_SLOT(old)])
 		return NULL;
-	change = c->first[ZH_SLOT(old)][off];
+	change = next_change(c, ZH_SLOT(old), off, old);
 	return change != NULL && change->type == ZUR_INSERT && !change->accepted ? change : NULL;
 }
 
@@ -606,20 +635,39 @@ form_record(Collector *c, const Change *change, Size *rawlen)
 	return zur_raw_payload(rec, c->raw, sizeof(c->raw), rawlen);
 }
 
+/* Adds the row to the view's set of those that the snapshot does not see. */
+static inline void
+note_unseen(ZPageView *view, OffsetNumber off)
+{
+	view->unseen[off / 64] |= UINT64CONST(1) << (off % 64);
+}
+
+/*
+ * Raises the error that undo does not fit a row, unless the view leaves such
+ * rows out (view->unseen).
+ */
+static void
+corrupt_row(const Collector *c, UndoPtr ptr)
+{
+	if (c->view->unseen == NULL)
+		zvis_corrupt_chain(c->rel, c->block, ptr);
+}
+
 /*
  * Adds the accepted version of one row to the view, if there is a live one.
- * The row's chain has unaccepted records: they are undone one after the other
- * on a copy of the row, at first by the list of the slot in its newest header,
- * then by that of the slot in the header before, and so on. bytes is NULL for
+ * Its changes, of which the newest is given, are undone one after the other on
+ * a copy of the row, at first by the lists of the slot in its newest header,
+ * then by those of the slot in the header before, and so on. bytes is NULL for
  * a stub. Raises ERRCODE_DATA_CORRUPTED if the chain does not lead to the
  * version.
  */
 static void
-rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader header)
+rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader header,
+		   Change *change)
 {
 	ZPageView  *view = c->view;
 	UndoPtr		chain = InvalidUndoPtr;
-	int			s;
+	int			s = ZH_SLOT(header);
 	bool		has_bytes = (bytes != NULL);
 	bool		exists = true;
 	bool		changed = false;
@@ -631,26 +679,17 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 		memcpy(row, bytes, len);
 	for (;;)
 	{
-		Change	   *change = NULL;
 		ZuRecord   *rec = &c->step;
 		const char *raw;
 		Size		rawlen;
 
-		s = zslots_has(&view->slots, c->rel, c->block, ZH_SLOT(header)) ? ZH_SLOT(header) : 0;
-		chain = view->slots.s[s].ptr;
-		if (c->pending[s])
-		{
-			change = c->first[s][off];
-			chain = c->accepted[s];
-		}
-		if (change == NULL)
-			break;
 		if (change->accepted)
 		{
 			chain = change->ptr;
 			break;
 		}
-		c->first[s][off] = change->next;
+		if (!change->range)
+			c->first[s][off] = change->next;
 		newest = change->xid;
 		changed = true;
 		raw = form_record(c, change, &rawlen);
@@ -667,24 +706,50 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 			has_bytes = zsaved_take(c->rel, c->block, zpage_trailer(view->page.data)->saved, off,
 									row, &len);
 			if (!has_bytes && c->accept.kind == ZACCEPT_MVCC)	/* SAVED-2 */
-				zvis_corrupt_chain(c->rel, c->block, zpage_trailer(view->page.data)->saved);
+			{
+				corrupt_row(c, zpage_trailer(view->page.data)->saved);
+				return;
+			}
 			exists = has_bytes;
 			if (!exists)
 				break;
 		}
 		if (!zwalk_undo_record(row, &len, has_bytes, &exists, rec, raw, rawlen))
-			zvis_corrupt_chain(c->rel, c->block, view->slots.s[s].ptr);
+		{
+			corrupt_row(c, view->slots.s[s].ptr);
+			return;
+		}
 		if (!exists)
 			break;
 		header = zheader_get(row);
+		if (unlikely(!ZH_LIVE(header)) && change->range)
+		{
+			corrupt_row(c, view->slots.s[s].ptr);
+			return;
+		}
+		s = ZH_SLOT(header);
+		if (unlikely(s > view->slots.n))
+		{
+			if (view->unseen != NULL)
+				return;
+			(void) zslots_has(&view->slots, c->rel, c->block, s);
+			s = 0;
+		}
+		chain = view->slots.s[s].ptr;
+		if (!c->pending[s])
+			break;
+		chain = c->accepted[s];
+		change = next_change(c, s, off, header);
+		if (change == NULL)
+			break;
 	}
 	if (c->accept.kind == ZACCEPT_MVCC)
 		zvis_conflict_out(c->rel, c->accept.snapshot, newest);
-	if (!exists)
-		return;
-	if (!ZH_LIVE(header) || !has_bytes)
+	if (!exists || !ZH_LIVE(header) || !has_bytes)
 	{
-		view->dead_rows++;
+		view->dead_rows += exists ? 1 : 0;
+		if (view->unseen != NULL)
+			note_unseen(view, off);
 		return;
 	}
 	if (changed)
@@ -708,6 +773,7 @@ rewind_touched(Collector *c, OffsetNumber off, ItemId lp)
 	const char *row = NULL;
 	int			len = 0;
 	ZHeader		header;
+	Change	   *change;
 	int			s;
 
 	Assert(off <= c->maxoff && c->touched[off]);
@@ -716,15 +782,24 @@ rewind_touched(Collector *c, OffsetNumber off, ItemId lp)
 		row = zpage_row(c->view->page.data, lp);
 		header = zheader_get(row);
 		len = zpage_length_in_room(row, ItemIdGetLength(lp));
+		if (unlikely(len == 0))
+		{
+			if (c->view->unseen != NULL)
+				return true;	/* it is left out */
+			zvis_corrupt_page(c->rel, c->block, c->view->page.data, off);
+		}
 	}
 	else if (ItemIdIsRedirected(lp))
 		header = zpage_stub_header(lp);
 	else
 		return false;
 	s = ZH_SLOT(header);
-	if (s > slots->n || !c->pending[s] || c->first[s][off] == NULL)
+	if (s > slots->n || !c->pending[s])
 		return false;
-	rewind_row(c, off, row, len, header);
+	change = next_change(c, s, off, header);
+	if (change == NULL)
+		return false;
+	rewind_row(c, off, row, len, header, change);
 	return true;
 }
 
@@ -739,10 +814,11 @@ emit_item(Collector *c, OffsetNumber off, ItemId lp)
 	const char *row;
 	uint32		low;
 	int			s;
+	int			len = lp->lp_len;
 
 	if (!ItemIdIsNormal(lp))
 	{
-		if (ItemIdIsRedirected(lp))
+		if (ItemIdIsRedirected(lp) && view->unseen == NULL)
 			(void) zslots_has(&view->slots, c->rel, c->block, lp->lp_off);
 		view->dead_rows += ItemIdIsUsed(lp) ? 1 : 0;
 		return;
@@ -750,16 +826,23 @@ emit_item(Collector *c, OffsetNumber off, ItemId lp)
 	row = view->page.data + lp->lp_off;
 	memcpy(&low, row, sizeof(low));
 	s = ZH_SLOT((ZHeader) low);
-	if (unlikely(s > view->slots.n) && !zslots_has(&view->slots, c->rel, c->block, s))
+	if (unlikely(s > view->slots.n))
+	{
+		if (view->unseen != NULL)
+			return;
+		(void) zslots_has(&view->slots, c->rel, c->block, s);
 		s = 0;					/* the slot was given up: the row is visible
 								 * to all */
+	}
 	if (!ZH_LIVE((ZHeader) low))
 	{
 		view->dead_rows++;
 		return;
 	}
-	emit_row(view, off, row, (low & ZH_SLACK) ? zpage_length_in_room(row, lp->lp_len) : lp->lp_len,
-			 s);
+	if (low & ZH_SLACK)
+		len = zpage_length_in_room(row, len);
+	if (len != 0 || view->unseen == NULL)
+		emit_row(view, off, row, len, s);
 }
 
 /*
@@ -880,12 +963,17 @@ view_attempt(Collector *c, Buffer buf, Snapshot snapshot, ZAcceptKind kind)
 		copy_page(page, BufferGetPage(buf));
 	if (PageIsNew(page))
 		view->slots.n = 0;
+	else if (view->unseen != NULL && unlikely(!zpage_rows_ok(page)))
+	{
+		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+		return true;
+	}
 	else if (view->read == NULL ? unlikely(!zpage_rows_ok(page)) : unlikely(!zpage_is_valid(page)))
 		zvis_corrupt_page(c->rel, c->block, page, InvalidOffsetNumber);
 	else
 		zslots_copy(c->rel, c->block, page, &view->slots);
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
-	if (PageIsNew(page))
+	if (PageIsNew(page) || (view->unseen != NULL && has_damaged_slot(&view->slots)))
 		return true;
 	zaccept_init(&c->accept, kind, snapshot, view->slots.oldest);
 	find_pending(c);
@@ -898,6 +986,8 @@ view_attempt(Collector *c, Buffer buf, Snapshot snapshot, ZAcceptKind kind)
 		zvis_corrupt_page(c->rel, c->block, page, InvalidOffsetNumber);
 	if (c->any_pending && !collect_slots(c))
 		return false;
+	if (unlikely(c->any_pending && c->nrecords > MAX_RECORDS) && view->unseen != NULL)
+		return true;
 	if (view->read != NULL)
 		emit_read(c);
 	else if (c->any_pending)
@@ -919,7 +1009,7 @@ zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view)
 	ZAcceptKind kind;
 
 	Assert(zc_buffer_unlocked(buf));
-	zcount_table(rel, false);
+	zcount_table(rel, view->unseen != NULL);
 	if (collector == NULL)
 		collector = MemoryContextAllocZero(TopMemoryContext, sizeof(Collector));
 	collector->view = view;
@@ -933,5 +1023,6 @@ zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view)
 	for (int tries = 0; tries < ZWALK_MAX_TRIES; tries++)
 		if (view_attempt(collector, buf, snapshot, kind))
 			return;
-	zvis_corrupt_chain(rel, collector->block, InvalidUndoPtr);
+	if (view->unseen == NULL)
+		zvis_corrupt_chain(rel, collector->block, InvalidUndoPtr);
 }

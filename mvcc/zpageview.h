@@ -18,6 +18,7 @@ typedef struct ZPageView
 {
 	MemoryContext home;			/* has the view and all that belongs to it */
 	MemoryContextCallback gone; /* called when home is deleted */
+	int			used;			/* 1: it is not the spare one; else 0 */
 	MemoryContext context;		/* for old versions; NULL until it is needed;
 								 * reset before a page if the page before has
 								 * used it */
@@ -39,6 +40,9 @@ typedef struct ZPageView
 	const OffsetNumber *read;	/* ascending offsets of the rows that are
 								 * wanted; NULL = all */
 	int			nread;
+	uint64	   *unseen;			/* NULL, or a set of the user's, a bit for
+								 * each offset, to which rows are added that
+								 * the snapshot does not see */
 	int			dead_rows;		/* rows deleted in the version that the
 								 * snapshot sees, stubs and LP_DEAD items (for
 								 * ANALYZE) */
@@ -58,11 +62,14 @@ typedef struct ZPageView
  * zpageview_take may take the view away, and sets *holder to NULL then, unless
  * zpageview_wake was called for it before. *holder lives as long as the view's
  * owner.
+ *
+ * zpageview_nused: returns how many views have been taken and not given back.
  */
 extern ZPageView *zpageview_take(MemoryContext owner);
 extern void zpageview_give_back(ZPageView *view);
 extern void zpageview_rest(ZPageView **holder);
 extern void zpageview_wake(ZPageView *view);
+extern int	zpageview_nused(void);
 
 /*
  * zvis_page: fills view with the rows of buf that snapshot sees, in ascending
@@ -74,6 +81,14 @@ extern void zpageview_wake(ZPageView *view);
  * the number of undo records between the page and the snapshot. Raises
  * ERRCODE_DATA_CORRUPTED, but not for rows that are not wanted, and
  * ERRCODE_T_R_SERIALIZATION_FAILURE.
+ *
+ * A view with view->unseen, for an MVCC snapshot, is for rows that can be
+ * fetched one by one as well. So it leaves out damaged rows without an error,
+ * and all rows of a page that is damaged, has lost undo, or has thousands of
+ * records; but a page of undo that cannot be read is an error. Rows of which
+ * the snapshot sees no version, as it has been read from undo, are added to the
+ * set. The snapshot will see none at these offsets as long as zu_oldest() is
+ * what it was before the call (zvis_deleted_rows).
  */
 extern void zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view);
 

@@ -270,6 +270,8 @@ zwalk_find_author(ZWalk *walk, ZAccept *accept)
 			case ZCHAIN_END:
 			case ZCHAIN_SETTLED:
 				return ZWALK_ALL_VISIBLE;
+			case ZCHAIN_DAMAGED:
+				zvis_corrupt_chain(walk->rel, walk->block, chain->next);
 			case ZCHAIN_RECORD:
 				break;
 		}

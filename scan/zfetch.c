@@ -72,7 +72,7 @@ typedef struct ZIndexFetch
 {
 	ZExpectingFetch expect;		/* first: it is what callers see */
 	Buffer		buf;			/* last block, pinned; or InvalidBuffer */
-	ZUnseen		unseen;			/* deleted rows */
+	ZUnseen		unseen;			/* rows of pages that were looked at */
 	ZDoubt		doubt;			/* versions that are due (SCAN-7) */
 } ZIndexFetch;
 
@@ -82,6 +82,7 @@ typedef struct ZIndexFetch
 #define FETCH_FOUND		1		/* slot shows the version */
 #define FETCH_WALKED	2		/* the page alone did not tell which it is */
 #define FETCH_MATCHES	4		/* it has the entry's columns (ZBTREE-23) */
+#define FETCH_VIEWED	8		/* it comes from the fetch's page view */
 
 /*
  * Returns whether the version must have the columns of each entry with its TID
@@ -202,10 +203,29 @@ fetch_beside_change(ZIndexFetch *fetch, ItemPointer tid, Snapshot snapshot, Tupl
 }
 
 /*
+ * Returns whether what a fetch has found may be remembered. A serializable
+ * transaction tells the server of each fetch, and remembers nothing.
+ */
+static inline bool
+may_remember(Relation rel, Snapshot snapshot)
+{
+	return IsMVCCSnapshot(snapshot) && !zssi_needed(rel, snapshot);
+}
+
+/* Notes that the fetch's row was found by undo. */
+static inline void
+note_walked(ZIndexFetch *fetch, Snapshot snapshot)
+{
+	Relation	rel = fetch->expect.base.rel;
+
+	if (may_remember(rel, snapshot) && !RelationUsesLocalBuffers(rel))
+		zunseen_walked(&fetch->unseen, fetch, rel, fetch->buf, snapshot);
+}
+
+/*
  * Remembers a row that was fetched in vain, with these FETCH_ flags; slot has
  * the version that the snapshot sees, or is NULL. dead: the row is dead to all
- * snapshots. A serializable transaction tells the server of each fetch, and
- * remembers none.
+ * snapshots.
  */
 static inline void
 note_passed(ZIndexFetch *fetch, ItemPointer tid, Snapshot snapshot, int fetched,
@@ -214,11 +234,11 @@ note_passed(ZIndexFetch *fetch, ItemPointer tid, Snapshot snapshot, int fetched,
 	Relation	rel = fetch->expect.base.rel;
 	bool		walked = (fetched & FETCH_WALKED) != 0;
 
-	if (dead || !IsMVCCSnapshot(snapshot) || zssi_needed(rel, snapshot))
+	if (dead || !may_remember(rel, snapshot))
 		return;
-	if (!walked && slot == NULL && !RelationUsesLocalBuffers(rel))
-		zunseen_note(&fetch->unseen, fetch, rel, fetch->buf, snapshot);
-	else if (walked && fetch->expect.entry != NULL)
+	if (!(fetched & FETCH_VIEWED) && (walked || slot == NULL) && !RelationUsesLocalBuffers(rel))
+		zunseen_note(&fetch->unseen, fetch, rel, fetch->buf, snapshot, walked);
+	if (walked && fetch->expect.entry != NULL)
 		zpassed_note(&fetch->expect, tid, slot);
 }
 
@@ -238,22 +258,50 @@ may_be_marked(Relation rel, TupleTableSlot *slot)
 
 #ifdef USE_ASSERT_CHECKING
 /*
- * Returns whether the snapshot sees no version of the row at tid. Buffers are
- * not counted.
+ * Returns whether the snapshot sees the version of the row at tid with these
+ * len bytes, but for the header, in which locks may differ; none if row is
+ * NULL. What is read is not counted.
  */
 static bool
-is_unseen(Relation rel, ItemPointer tid, Snapshot snapshot)
+sees_version(Relation rel, ItemPointer tid, Snapshot snapshot, const char *row, int len)
 {
 	BufferUsage before = pgBufferUsage;
+	uint64		counted[ZCOUNT_ALL];
 	Buffer		buf = ReadBuffer(rel, ItemPointerGetBlockNumber(tid));
 	ZVersion	version;
 
+	memcpy(counted, zcount_mine, sizeof(counted));
 	zvis_fetch(rel, buf, ItemPointerGetOffsetNumber(tid), snapshot, &version, NULL);
 	ReleaseBuffer(buf);
 	pgBufferUsage = before;
-	return !version.found;
+	memcpy(zcount_mine, counted, sizeof(counted));
+	if (!version.found || row == NULL)
+		return !version.found && row == NULL;
+	return version.len == len && memcmp(version.row + ZTUPLE_HEADER_SIZE, row + ZTUPLE_HEADER_SIZE,
+										len - ZTUPLE_HEADER_SIZE) == 0;
 }
 #endif
+
+/*
+ * Shows in slot the version of the row at tid that is the i-th of the fetch's
+ * page view. Returns FETCH_ flags.
+ */
+static int
+show_viewed(ZIndexFetch *fetch, ItemPointer tid, int i, TupleTableSlot *slot)
+{
+	Relation	rel = fetch->expect.base.rel;
+	const ZPageView *view = fetch->unseen.view;
+	ZXid		chain_xid;
+	UndoPtr		chain = zpageview_chain(view, i, &chain_xid);
+
+	zcount_table(rel, true);
+	ztts_store_copy(slot, view->row[i], view->len[i], tid, RelationGetRelid(rel));
+	ztts_set_chain(slot, chain_xid, chain, rel->rd_locator.relNumber);
+	ztts_set_xmax(slot, InvalidZXid);
+	fetch->unseen.last = fetch->unseen.block;
+	fetch->unseen.streak++;
+	return FETCH_FOUND | FETCH_VIEWED | ((view->slotno[i] & ZVIEW_REWOUND) ? FETCH_WALKED : 0);
+}
 
 /*
  * zheap_index_fetch_tuple: See zscan.h. There is only one such version, except
@@ -273,6 +321,7 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 	int			fetched;
 	bool		found;
 	bool		unseen;
+	int			viewed;
 
 	if (unlikely(*call_again))
 	{
@@ -294,17 +343,33 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 		 zpassed_by(&fetch->expect, tid)))
 	{
 		Assert(IsMVCCSnapshot(snapshot));
-		Assert(!unseen || is_unseen(scan->rel, tid, snapshot));
+		Assert(!unseen || sees_version(scan->rel, tid, snapshot, NULL, 0));
 		if (all_dead != NULL)
 			*all_dead = false;
 		fetch->expect.missed = all_dead != NULL;
 		zcount(ZCOUNT_STALE, !unseen);
 		return false;
 	}
-	fetch->buf = ReleaseAndReadBuffer(fetch->buf, scan->rel, ItemPointerGetBlockNumber(tid));
-	if (fetch->buf != before && zscan_reads_only(scan->rel, snapshot, zc_fetch_flags(scan)))
-		zvismap_after_read(scan->rel, fetch->buf, NULL);
-	fetched = fetch_version(scan->rel, fetch->buf, tid, snapshot, &fetch->expect, slot, all_dead);
+	viewed = zunseen_find(&fetch->unseen, tid);
+	if (viewed >= 0)
+	{
+		Assert(IsMVCCSnapshot(snapshot));
+		Assert(sees_version(scan->rel, tid, snapshot, fetch->unseen.view->row[viewed],
+							fetch->unseen.view->len[viewed]));
+		if (all_dead != NULL)
+			*all_dead = false;
+		fetched = show_viewed(fetch, tid, viewed, slot);
+	}
+	else
+	{
+		fetch->buf = ReleaseAndReadBuffer(fetch->buf, scan->rel, ItemPointerGetBlockNumber(tid));
+		if (fetch->buf != before && zscan_reads_only(scan->rel, snapshot, zc_fetch_flags(scan)))
+			zvismap_after_read(scan->rel, fetch->buf, NULL);
+		fetched = fetch_version(scan->rel, fetch->buf, tid, snapshot, &fetch->expect, slot,
+								all_dead);
+		if (fetched & FETCH_WALKED)
+			note_walked(fetch, snapshot);
+	}
 	found = (fetched & FETCH_FOUND) != 0;
 	Assert(!found || all_dead == NULL || !*all_dead);
 	Assert(!fetch->expect.inserting || snapshot->snapshot_type == SNAPSHOT_DIRTY ||

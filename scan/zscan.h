@@ -70,7 +70,7 @@ extern void zheap_fetch_toast_slice(Relation toastrel, Oid valueid, int32 attrsi
  *
  * zheap_index_fetch_tuple: shows in slot the version of the row at tid that
  * the snapshot sees; returns false if there is none, or if its key is not that
- * of the zbtree entry. The block stays pinned.
+ * of the zbtree entry. The block read last stays pinned.
  *
  * zheap_tuple_fetch_row_version: shows the version of the row at tid that the
  * snapshot sees; returns false if there is none. tid may be a handle (HANDLE-3

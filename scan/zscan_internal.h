@@ -6,6 +6,7 @@
 
 #include "access/relscan.h"
 #include "mvcc/zlevel.h"
+#include "mvcc/zown.h"
 #include "scan/zscan.h"
 #include "storage/bufmgr.h"
 #include "tuple/ztts.h"
@@ -235,19 +236,34 @@ typedef struct ZUnseen
 {
 	int			nfetched;		/* rows fetched in vain */
 	ZXid		oldest;			/* zu_oldest() before the pages were looked at */
+	uint64		nlate;			/* zown_nlate() before that */
 	ZUnseenPage *pages;			/* NULL: none yet */
+	ZPageView  *view;			/* of the page that was looked at last; NULL:
+								 * none yet */
+	BlockNumber block;			/* the view's */
+	int			at;				/* row of the view at which to look first */
+	BlockNumber last;			/* the block of the rows that streak counts */
+	int			streak;			/* number of rows, one after the other, that
+								 * were walked, or returned from the view */
 } ZUnseen;
 
 /*
- * zunseen_note: notes that the scan's MVCC snapshot sees the row that was just
- * fetched from the page in buf as deleted, and that it is not dead to all.
- * owner was palloc'd where the memory shall be.
+ * zunseen_note: notes that a row was fetched from the page in buf in vain: the
+ * scan's MVCC snapshot sees no version of it, or one with another key; and that
+ * it is not dead to all. walked: undo was read for it. zunseen_walked: notes
+ * that undo was read for a row of the page in buf. owner was palloc'd where the
+ * memory shall be.
  * zunseen_has: returns whether the snapshot sees no version of the row at tid,
- * as far as that is remembered. zunseen_forget: frees the memory.
+ * as far as that is remembered. zunseen_find: returns the place in unseen->view
+ * of the version of the row at tid that the snapshot sees, if it is there, else
+ * -1. zunseen_forget: frees the memory.
  */
 extern void zunseen_note(ZUnseen *unseen, void *owner, Relation rel, Buffer buf,
-						 Snapshot snapshot);
+						 Snapshot snapshot, bool walked);
+extern void zunseen_walked(ZUnseen *unseen, void *owner, Relation rel, Buffer buf,
+						   Snapshot snapshot);
 extern void zunseen_forget(ZUnseen *unseen);
+extern int	zunseen_in_view(ZUnseen *unseen, OffsetNumber off);
 
 /* See above. */
 static inline bool
@@ -262,7 +278,18 @@ zunseen_has(const ZUnseen *unseen, ItemPointer tid)
 	page = &unseen->pages[block % ZUNSEEN_PAGES];
 	return page->block == block && off <= ZHEAP_MAX_OFFSET &&
 		(page->rows[off / 64] & UINT64CONST(1) << (off % 64)) != 0 &&
-		unseen->oldest == zu_oldest();
+		unseen->oldest == zu_oldest() && likely(unseen->nlate == zown_nlate());
+}
+
+/* See above. */
+static inline int
+zunseen_find(ZUnseen *unseen, ItemPointer tid)
+{
+	if (likely(unseen->view == NULL) ||
+		unseen->block != ItemPointerGetBlockNumberNoCheck(tid) ||
+		unlikely(unseen->nlate != zown_nlate()))
+		return -1;
+	return zunseen_in_view(unseen, ItemPointerGetOffsetNumberNoCheck(tid));
 }
 
 #endif

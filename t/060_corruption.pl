@@ -262,6 +262,28 @@ is($node->safe_psql('postgres', 'VACUUM d_zeroed; UPDATE d_zeroed SET n = 1; INS
 $node->psql('postgres', 'VACUUM d_unpaired; CHECKPOINT');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM zundo.check('d_unpaired') WHERE invariant = 'PAGE-7'}), '1', 'unpaired: zundo.check');
 is(unpack('L<', read_at($unpaired, 24 + 4 * 2, 4)) >> 15 & 3, 1, 'unpaired: the deleted row is kept');
+# An index scan by a snapshot that many rows of the page have to be walked for asks a view of the page.
+my @viewed = qw(item_outside stub_slot gone_slot row_slot row_columns row_slack slot_xid slot_next_xid slot_pointer);
+$node->safe_psql('postgres', join('', map { qq{
+	CREATE TABLE v_$_ (id int PRIMARY KEY, n int, t text) USING zheap WITH (autovacuum_enabled = off);
+	INSERT INTO v_$_ SELECT g, 0, 'row ' || g FROM generate_series(1, 100) g;} } @viewed));
+$node->safe_psql('postgres', join('', 'BEGIN;', (map { "UPDATE v_$_ $update;" } @viewed), "PREPARE TRANSACTION 'view3'"));
+$node->safe_psql('postgres', join('', 'BEGIN;', (map { "UPDATE v_$_ SET n = n + 1, t = 'new' WHERE id > 10;" } @viewed),
+	"PREPARE TRANSACTION 'view'; CHECKPOINT"));
+$path{$_} = $node->safe_psql('postgres', "SELECT pg_relation_filepath('v_$_')") for @viewed;
+$node->stop;
+damage($path{$_}, $found_here{$_} ? $found_here{$_}->(read_at($path{$_}, 0, 8192)) : @{ $damages{$_} }) for @viewed;
+$node->start;
+for my $name (@viewed)
+{
+	my ($rc, $out, $err) = $node->psql('postgres', "SELECT sum(n), count(t) FROM v_$name");
+	isnt($rc, 0, "$name: a scan of the page fails");
+	is($node->safe_psql('postgres', "SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT sum(n) || ',' || count(t) FROM v_$name WHERE id > 5"),
+		'0,95', "$name: an index scan of its other rows does not");
+	($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSET enable_seqscan = off; SET enable_bitmapscan = off; SELECT sum(n) || ',' || count(t) FROM v_$name");
+	like($err, qr/XX001/, "$name: until it comes to the damaged one");
+}
+
 no_crash($node);
 $node->stop('immediate');
 done_testing();

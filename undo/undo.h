@@ -311,7 +311,8 @@ typedef enum ZuFetchResult
 {
 	ZU_FETCHED,
 	ZU_FETCHED_IN_PLACE,		/* zu_fetch_cached only */
-	ZU_DISCARDED
+	ZU_DISCARDED,
+	ZU_DAMAGED					/* zu_try_fetch only */
 } ZuFetchResult;
 
 /*
@@ -326,6 +327,13 @@ typedef enum ZuFetchResult
  */
 extern ZuFetchResult zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber,
 							  BlockNumber expect_block, ZuRecord *rec, char *buf);
+
+/*
+ * Does the same, but returns ZU_DAMAGED instead of those errors. A page of undo
+ * that cannot be read is an error here, too.
+ */
+extern ZuFetchResult zu_try_fetch(UndoPtr ptr, RelFileNumber expect_relnumber,
+								  BlockNumber expect_block, ZuRecord *rec, char *buf);
 
 /*
  * Reads the IMAGE or ROWS record at ptr as zu_fetch does. Returns false if
@@ -424,6 +432,8 @@ typedef struct ZuWindow
 								 * InvalidUndoPtr = none */
 	int			lower;			/* the copied page's pd_lower: where the data
 								 * in the copy end */
+	bool		try;			/* what is not there is left to zu_try_fetch
+								 * instead of zu_fetch */
 	PGAlignedBlock page;
 } ZuWindow;
 
@@ -436,6 +446,7 @@ static inline void
 zu_window_start(ZuWindow *window)
 {
 	window->last = window->first = InvalidUndoPtr;
+	window->try = false;
 }
 
 extern ZuFetchResult zu_fetch_window(ZuWindow *window, UndoPtr ptr, RelFileNumber expect_relnumber,

@@ -325,6 +325,8 @@ zu_fetch_window(ZuWindow *window, UndoPtr ptr, RelFileNumber expect_relnumber,
 			}
 		}
 	}
+	if (window->try)
+		return zu_try_fetch(ptr, expect_relnumber, expect_block, rec, buf);
 	return zu_fetch(ptr, expect_relnumber, expect_block, rec, buf);
 }
 

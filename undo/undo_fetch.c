@@ -186,13 +186,13 @@ gather_any(UndoPtr ptr, char *buf)
 }
 
 /*
- * zu_fetch: See undo.h. Treats a record of another table page like a missing
- * one. Asks whether the record may have been discarded only after it was not
- * found.
+ * zu_fetch, zu_try_fetch: See undo.h. Treat a record of another table page like
+ * a missing one. Ask whether the record may have been discarded only after it
+ * was not found.
  */
-ZuFetchResult
-zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
-		 ZuRecord *rec, char *buf)
+static inline ZuFetchResult
+fetch(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
+	  ZuRecord *rec, char *buf, bool try)
 {
 	int			len;
 	bool		is_record;
@@ -205,10 +205,26 @@ zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
 		return ZU_FETCHED;
 	if (zuptr_is_temp(ptr) ? len == 0 || is_record : ptr == InvalidUndoPtr || is_discarded(ptr))
 		return ZU_DISCARDED;
+	if (try)
+		return ZU_DAMAGED;
 	if (len == 0 || is_record)
 		report_lost(ptr, expect_relnumber, expect_block);
 	zu_report_corrupt(zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ,
 					  zuptr_byte(ptr) % BLCKSZ);
+}
+
+ZuFetchResult
+zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
+		 ZuRecord *rec, char *buf)
+{
+	return fetch(ptr, expect_relnumber, expect_block, rec, buf, false);
+}
+
+ZuFetchResult
+zu_try_fetch(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
+			 ZuRecord *rec, char *buf)
+{
+	return fetch(ptr, expect_relnumber, expect_block, rec, buf, true);
 }
 
 /* ---- headers of records (ZuHeader) ---- */
