@@ -20,8 +20,8 @@
  *		(GlobalVisTestIsRemovableXid), as on heap. The deleter may be an
  *		earlier owner of the slot (SCAN-6a). The WAL record has a conflict
  *		horizon, for `oldest` has not told standbys of the deleter (UNDO-19).
- *		Not for a row that may be locked (LOCK-6), nor for chunks of values,
- *		which readers without a snapshot find by zu_hold (TOAST-4).
+ *		Not for a row that may be locked (LOCK-6), nor for a chunk of a value
+ *		that a reader without a snapshot may need (zu_hold, TOAST-4).
  *		Example: a queue, which refills its pages in less time than the undo
  *		worker's pass takes.
  */
@@ -74,8 +74,8 @@ is_damaged(const ZPageSlot *slot)
 static bool
 seen_by_all(Relation rel, ZHeader h, ZXid xid)
 {
-	return ZH_LOCK(h) == 0 && rel->rd_rel->relkind != RELKIND_TOASTVALUE &&
-		zc_is_removable_xid(GlobalVisTestFor(rel), zxid_to_xid(xid));
+	return ZH_LOCK(h) == 0 && zc_is_removable_xid(GlobalVisTestFor(rel), zxid_to_xid(xid)) &&
+		(rel->rd_rel->relkind != RELKIND_TOASTVALUE || zu_unheld(xid));
 }
 
 /* What prune_action returns if nothing can be done. */

@@ -10,11 +10,11 @@
  *		have been removed: the deleter of the chunk is that of the row version
  *		(TOAST-3), and the reader's snapshot, which does not see it, or its
  *		hold (zhistory_hold) keeps `oldest` back, to which the TOAST table and
- *		its index are kept. An undone chunk, to which a variable may point
- *		that was set in the subtransaction, keeps its room until this is
- *		needed; the session that has rolled it back does not take it before
- *		the client's statement ends (zprune_by_plan). Each chunk is compared
- *		with value id, number and size.
+ *		its index are kept, but for what SAVED-6 allows. An undone chunk, to
+ *		which a variable may point that was set in the subtransaction, keeps
+ *		its room until this is needed; the session that has rolled it back does
+ *		not take it before the client's statement ends (zprune_by_plan). Each
+ *		chunk is compared with value id, number and size.
  */
 #include "postgres.h"
 

@@ -816,6 +816,9 @@ extern void zu_find_keeper(ZuKeeper *keeper);
  * zu_choose_oldest: returns the oldest of `oldest` and what such readers hold:
  * what a discard pass may publish.
  *
+ * zu_unheld: returns whether no such reader holds `oldest` back to xid, nor
+ * will one. On entry the server's horizon is beyond xid.
+ *
  * zu_readers: copies what such readers of this database hold to out, which has
  * room for MaxBackends; returns the number.
  */
@@ -828,6 +831,7 @@ typedef struct ZuReader
 extern TransactionId zu_hold(TransactionId horizon);
 extern void zu_hold_end(void);
 extern ZXid zu_choose_oldest(ZXid oldest);
+extern bool zu_unheld(ZXid xid);
 extern int	zu_readers(ZuReader *out);
 
 /*

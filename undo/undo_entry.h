@@ -122,6 +122,8 @@ typedef struct ZuEntry
 	pg_atomic_uint64 horizon;	/* latest horizon (H in UNDO-18), monotone */
 	ZXid		chosen;			/* the last pass publishes it, or has;
 								 * spinlock of the marks in undo_pin.c */
+	ZXid		pruned;			/* chunks that were deleted before it may have
+								 * been pruned (zu_unheld); the same lock */
 	pg_atomic_uint64 durable;	/* `oldest` in the meta page, monotone */
 	pg_atomic_uint64 conflict;	/* newest xid that has come below `oldest` and
 								 * is not in a DISCARD record yet; 0 = none

@@ -161,13 +161,15 @@ zu_hold(TransactionId horizon)
 	int			me = zc_my_proc_number();
 	Mark	   *mark = &shared->marks[me];
 	ZXid		before;
+	ZXid		chosen;
 	ZXid		hold;
 
 	Assert(zu_my.entry != NULL && LocalTransactionIdIsValid(zc_proc_lxid(MyProc)));
 	if (me >= shared->n)
 		elog(ERROR, "process has no place for a hold");
 	SpinLockAcquire(&shared->mutex);
-	hold = Max(zu_my.entry->chosen, pg_atomic_read_u64(&zu_my.entry->oldest));
+	chosen = Max(zu_my.entry->chosen, pg_atomic_read_u64(&zu_my.entry->oldest));
+	hold = Max(chosen, zu_my.entry->pruned);
 	before = held_by(me);
 	if (before == InvalidZXid)
 		hold_depth = 0;			/* an error has left it as it was */
@@ -176,7 +178,7 @@ zu_hold(TransactionId horizon)
 	mark->held = before == InvalidZXid ? hold : Min(before, hold);
 	SpinLockRelease(&shared->mutex);
 	hold_depth++;
-	wait_for_discard(hold);
+	wait_for_discard(chosen);
 	return zxid_to_xid(Max(hold, zxid_widen(horizon)));
 }
 
@@ -191,20 +193,49 @@ zu_hold_end(void)
 	SpinLockRelease(&shared->mutex);
 }
 
-ZXid
-zu_choose_oldest(ZXid oldest)
+/*
+ * Returns the oldest of xid and what all processes hold. Spinlock of the marks
+ * held.
+ */
+static ZXid
+before_holds(ZXid xid)
 {
-	SpinLockAcquire(&shared->mutex);
 	for (int i = 0; i < shared->n; i++)
 	{
 		ZXid		held = held_by(i);
 
 		if (held != InvalidZXid)
-			oldest = Min(oldest, held);
+			xid = Min(xid, held);
 	}
+	return xid;
+}
+
+ZXid
+zu_choose_oldest(ZXid oldest)
+{
+	SpinLockAcquire(&shared->mutex);
+	oldest = before_holds(oldest);
 	zu_my.entry->chosen = Max(zu_my.entry->chosen, oldest);
 	SpinLockRelease(&shared->mutex);
 	return oldest;
+}
+
+/*
+ * zu_unheld: See undo.h. Mostly that is so for an earlier call: what processes
+ * hold is not before 'chosen' and 'pruned'.
+ */
+bool
+zu_unheld(ZXid xid)
+{
+	ZuEntry    *entry = zu_my.entry;
+	bool		unheld;
+
+	SpinLockAcquire(&shared->mutex);
+	unheld = xid < Max(entry->chosen, entry->pruned) || before_holds(xid + 1) > xid;
+	if (unheld)
+		entry->pruned = Max(entry->pruned, xid + 1);
+	SpinLockRelease(&shared->mutex);
+	return unheld;
 }
 
 int

@@ -200,6 +200,7 @@ init_entry(ZuEntry *entry)
 	memset(&entry->freeze_logged, 0, sizeof(entry->freeze_logged));
 	entry->logged = 0;
 	entry->chosen = InvalidZXid;
+	entry->pruned = InvalidZXid;
 	entry->nholds = 0;
 	entry->logs = NULL;
 }
