@@ -203,10 +203,17 @@ zown_note_rewrite(void)
 }
 
 bool
-zown_accepts_row(OffsetNumber off, UndoPtr head, CommandId command)
+zown_accepts_row(RelFileNumber relnumber, BlockNumber block, OffsetNumber off, UndoPtr head,
+				 CommandId command)
 {
-	return zown_skip(off, head) != head && !my.on_unseen && !IsParallelWorker() &&
-		command >= my.run.below_accepted_from;
+	const Order *order;
+
+	if (my.on_unseen || IsParallelWorker())
+		return false;
+	if (zown_skip(off, head) != head && command >= my.run.below_accepted_from)
+		return true;
+	order = find_order(relnumber, block);
+	return order->above != 0 && command >= order->above;
 }
 
 bool

@@ -59,15 +59,16 @@ extern void zown_note_rewrite(void);
 extern bool zown_accepts_older(RelFileNumber relnumber, BlockNumber block, CommandId command);
 
 /*
- * zown_accepts_row: returns whether the row at off is known to be accepted
- * without reading undo, given that its header names a slot with this head and
- * that the head's transaction is our own and has not been rolled back: the
- * newest run does not concern the row, and a snapshot with this curcid accepts
- * all records below it. Records of rolled back subtransactions are not among
- * these: they are the newest ones of a chain, since nothing is pushed on them
- * (DML-3).
+ * zown_accepts_row: returns whether the row at off of this page is known to be
+ * accepted without reading undo, given that its header names a slot with this
+ * head and that the head's transaction is our own and has not been rolled back:
+ * a snapshot with this curcid accepts all our records of the page, or all those
+ * below the newest run, which does not concern the row. Records of rolled back
+ * subtransactions are not among these: they are the newest ones of a chain,
+ * since nothing is pushed on them (DML-3).
  */
-extern bool zown_accepts_row(OffsetNumber off, UndoPtr head, CommandId command);
+extern bool zown_accepts_row(RelFileNumber relnumber, BlockNumber block, OffsetNumber off,
+							 UndoPtr head, CommandId command);
 
 /*
  * zown_nlate: returns a number that grows with each change of ours by a command

@@ -234,7 +234,8 @@ bool
 zvis_own_visible(const ZRow *row, const ZPageSlot *slot, Snapshot snapshot)
 {
 	if (!zsnapshot_is_mvcc(snapshot) ||
-		!zown_accepts_row(row->off, slot->ptr, snapshot->curcid) ||
+		!zown_accepts_row(row->rel->rd_locator.relNumber, row->block, row->off, slot->ptr,
+						  snapshot->curcid) ||
 		!TransactionIdIsCurrentTransactionId(zxid_to_xid(ZSLOT_XID(slot))))
 		return false;
 	Assert(author_is_visible(row, snapshot));

@@ -195,10 +195,11 @@ check_row(void)
 		  pointer(model.record[is_run(page) ? model.first_of_run : head].prev));
 	if (model.record[head].xact != model.xact || model.record[head].aborted)
 		return;
-	accepts = zown_accepts_row(off, pointer(head), command);
-	CHECK(!accepts || (skips && !model.on_unseen));
-	must_accept = skips && !model.on_unseen;
-	for (int i = 0; skips && i < model.first_of_run; i++)
+	accepts = zown_accepts_row(model.relnumber[page], model.block[page], off, pointer(head),
+							   command);
+	CHECK(!accepts || !model.on_unseen);
+	must_accept = !model.on_unseen;
+	for (int i = 0; i < (skips ? model.first_of_run : model.n); i++)
 	{
 		const NotedRecord *rec = &model.record[i];
 
@@ -252,7 +253,8 @@ check_worker(void)
 
 	ParallelWorkerNumber = 0;
 	accepts = zown_accepts_older(model.relnumber[page], model.block[page], model.next_cid) ||
-		zown_accepts_row(random_offset(), pointer(model.head[page]), model.next_cid);
+		zown_accepts_row(model.relnumber[page], model.block[page], random_offset(),
+						 pointer(model.head[page]), model.next_cid);
 	ParallelWorkerNumber = number;
 	CHECK(!accepts);
 }
