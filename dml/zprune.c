@@ -17,9 +17,11 @@
  *		VACUUM leaves such rows where they are.
  *	SAVED-6	A row whose deletion or move is not before `oldest` goes as one
  *		does that is, unsaved and without a stub, if every snapshot sees it
- *		(GlobalVisTestIsRemovableXid), as on heap. The deleter may be an
- *		earlier owner of the slot (SCAN-6a). The WAL record has a conflict
- *		horizon, for `oldest` has not told standbys of the deleter (UNDO-19).
+ *		(GlobalVisTestIsRemovableXid), as on heap, and its commit record is
+ *		flushed: index entries of an LP_DEAD item are marked without WAL
+ *		(UNDO-19b). The deleter may be an earlier owner of the slot (SCAN-6a).
+ *		The WAL record has a conflict horizon, for `oldest` has not told
+ *		standbys of the deleter (UNDO-19).
  *		Not for a row that may be locked (LOCK-6), nor for a chunk of a value
  *		that a reader without a snapshot may need (zu_hold, TOAST-4).
  *		Example: a queue, which refills its pages in less time than the undo
@@ -27,6 +29,8 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
+#include "access/xlog.h"
 #include "access/xloginsert.h"
 #include "dml/zdml_internal.h"
 #include "miscadmin.h"
@@ -74,7 +78,10 @@ is_damaged(const ZPageSlot *slot)
 static bool
 seen_by_all(Relation rel, ZHeader h, ZXid xid)
 {
-	return ZH_LOCK(h) == 0 && zc_is_removable_xid(GlobalVisTestFor(rel), zxid_to_xid(xid)) &&
+	TransactionId x = zxid_to_xid(xid);
+
+	return ZH_LOCK(h) == 0 && zc_is_removable_xid(GlobalVisTestFor(rel), x) &&
+		!XLogNeedsFlush(TransactionIdGetCommitLSN(x)) &&
 		(rel->rd_rel->relkind != RELKIND_TOASTVALUE || zu_unheld(xid));
 }
 

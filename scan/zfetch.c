@@ -622,8 +622,8 @@ typedef enum EntryState
 
 /*
  * Returns the state of an index entry of the row at off, and for a stub or a
- * deleted row its header in *header. LP_DEAD means dead to all:
- * the row's undo was discarded earlier, and the discard record raised the
+ * deleted row its header in *header. LP_DEAD means dead to all: the record that
+ * has discarded the row's undo, or has pruned the row (SAVED-6), raised the
  * conflict. A line pointer becomes unused, or is cut off, only after the index
  * entries that point to it have been removed; so if there is none, the page or
  * the index is damaged. The page is locked.

@@ -2,7 +2,7 @@
 # the status of each is looked up once. A crash that loses a commit also empties
 # this memory. A transaction that is still in progress for other sessions is not
 # noted, although the snapshot that a replication slot exports may see it. An
-# index entry is marked dead only after WAL has been flushed (UNDO-19b, SCAN-6).
+# index entry is marked dead only after WAL has been flushed (UNDO-19b, SCAN-6, SAVED-6).
 # long
 use strict;
 use warnings;
@@ -73,6 +73,7 @@ SKIP:
 	# A mark of a dead index entry is not logged: WAL is flushed before a row counts as dead
 	# to all (UNDO-19b).
 	sql('CREATE EXTENSION pageinspect; CREATE TABLE d (id int PRIMARY KEY) USING zheap; INSERT INTO d SELECT generate_series(1, 100)');
+	sql(q{CREATE TABLE p (id int PRIMARY KEY, f text) USING zheap; INSERT INTO p SELECT g, repeat('x', 200) FROM generate_series(1, 36) g});
 	my $dead = q{SELECT dead FROM bt_page_items('d_pkey', 1) WHERE ctid = '(0,7)'};
 	my $look = 'SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(*) FROM d WHERE id = 7;';
 	sql('CHECKPOINT');
@@ -81,6 +82,12 @@ SKIP:
 	my $flushed = "SELECT pg_current_wal_flush_lsn() >= '$deleted'";
 	is(sql($flushed), 'f', 'a commit is not flushed');
 	is(sql($look x 2, $dead), "0\n0\nf", 'the entry of the deleted row is not marked');
+
+	# An update that needs the room of such a row does not make it LP_DEAD, either (SAVED-6).
+	my $look_p = $look =~ s/FROM d WHERE id = 7/FROM p WHERE id = 5/r;
+	sql('SET synchronous_commit = off;', map { "$_;" } 'DELETE FROM p WHERE id = 5', map { "UPDATE p SET f = repeat('y', 300) WHERE id = $_" } 31 .. 36);
+	is(sql($look_p x 2, $dead =~ s/d_pkey/p_pkey/r =~ s/,7\)/,5)/r), "0\n0\nf", 'nor is that of one whose room was needed');
+	is(sql($flushed), 'f', 'its commit is not flushed');
 	sql('SET synchronous_commit = off; SELECT zundo.discard()');
 	is(sql($look x 2, $dead), "0\n0\nt", 'it is marked when it is before `oldest`');
 	is(sql($flushed), 't', 'and then the commit is flushed');
