@@ -713,12 +713,16 @@ def crash(cluster, rng, ctx):
         kind = rng.choice(["immediate", "fast"])
     if kind in ("child", "worker"):
         # one process dies, and while the postmaster restarts all others, the server is killed
-        conn = cluster.connect()
-        with conn.cursor() as cursor:
-            cursor.execute("SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type "
-                           + ("LIKE 'zundo%worker%'" if kind == "worker" else "= 'client backend'") + " ORDER BY random() LIMIT 1")
-            found = cursor.fetchone()
-        conn.close()
+        found = None
+        try:
+            conn = cluster.connect()
+            with conn.cursor() as cursor:
+                cursor.execute("SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type "
+                               + ("LIKE 'zundo%worker%'" if kind == "worker" else "= 'client backend'") + " ORDER BY random() LIMIT 1")
+                found = cursor.fetchone()
+            conn.close()
+        except psycopg2.Error:
+            pass                # a client's fault has killed a process just now: the server is restarting
         if found:
             os.kill(found[0], signal.SIGKILL)
             time.sleep(rng.choice([0.05, 0.5, 2]))
