@@ -12,12 +12,12 @@
  *
  * What a snapshot sees of a row does not change while it is held, unless a
  * command of its own transaction has called others and continues with its
- * smaller command id; then all is forgotten. That there is no version counts
- * until `oldest` advances: for so long no line pointer is given to another
- * row. Rows that are dead to all are fetched, so that the index access method
- * can mark their entries. Called by zfetch.c; the memory belongs to the index
- * fetch. No locks but those of zvis_deleted_rows and zvis_page, no crash
- * points.
+ * smaller command id; then all is forgotten. It does not see a row that is put
+ * at the place of another one later (SAVED-6 and VACUUM), either. That there is
+ * no version counts until `oldest` advances, since rows that are dead to all
+ * are fetched, so that the index access method can mark their entries. Called
+ * by zfetch.c; the memory belongs to the index fetch. No locks but those of
+ * zvis_deleted_rows and zvis_page, no crash points.
  */
 #include "postgres.h"
 
