@@ -84,11 +84,6 @@ extern void zheap_fetch_toast_slice(Relation toastrel, Oid valueid, int32 attrsi
  *
  * zheap_tuple_satisfies_snapshot: returns whether the snapshot sees the
  * version in slot.
- *
- * zheap_index_delete_tuples: marks the deletable entries in delstate, and cuts
- * off those after the last one. Returns the conflict horizon: the youngest
- * deleter whose undo has not been discarded yet. Raises
- * ERRCODE_INDEX_CORRUPTED for an entry that points to no line pointer.
  */
 extern IndexFetchTableData *zheap_index_fetch_begin(Relation rel ZC_FETCH_FLAGS_PARAM);
 extern void zheap_index_fetch_reset(IndexFetchTableData *scan);
@@ -100,6 +95,15 @@ extern bool zheap_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapsho
 extern bool zheap_tuple_tid_valid(TableScanDesc scan, ItemPointer tid);
 extern void zheap_tuple_get_latest_tid(TableScanDesc scan, ItemPointer tid);
 extern bool zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snapshot);
+
+/* ---- scan/zindex_delete.c ---- */
+
+/*
+ * zheap_index_delete_tuples: marks the deletable entries in delstate, and cuts
+ * off those after the last one. Returns the conflict horizon: the youngest
+ * deleter whose undo has not been discarded yet. Raises
+ * ERRCODE_INDEX_CORRUPTED for an entry that points to no line pointer.
+ */
 extern TransactionId zheap_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate);
 
 /* ---- scan/zbuild.c ---- */

@@ -14,6 +14,13 @@
 #include "utils/snapmgr.h"
 
 /*
+ * The number of versions of rows that one call may read, while a leaf page is
+ * locked, to find entries of a zbtree index that no snapshot needs (ZBTREE-8),
+ * or of one row, to find one with a key (ZBTREE-19).
+ */
+#define MAX_VERSIONS_JUDGED 1000
+
+/*
  * The versions of a row that another transaction is changing (SCAN-7): those
  * that may become the newest one if it, or a subtransaction of it, aborts.
  */

@@ -25,8 +25,8 @@
 
 /*
  * Entries passed to nbtree in one call. They may belong to as many table
- * blocks, and scan/zfetch.c looks at that many even if it finds nothing to
- * delete.
+ * blocks, and scan/zindex_delete.c looks at that many even if it finds nothing
+ * to delete.
  */
 #define MAX_TOGETHER	ZBTREE_PURGED_TOGETHER
 
