@@ -14,6 +14,7 @@
 
 #include "access/xact.h"
 #include "common/compat.h"
+#include "common/compat_commands.h"
 #include "common/zcount.h"
 #include "common/zundo.h"
 #include "convert/convert.h"

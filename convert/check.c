@@ -18,6 +18,7 @@
 #include "catalog/pg_tablespace.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
+#include "common/compat_commands.h"
 #include "convert/convert_internal.h"
 #include "fmgr.h"
 #include "miscadmin.h"

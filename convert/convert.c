@@ -28,6 +28,7 @@
 #include "catalog/toasting.h"
 #include "commands/defrem.h"
 #include "commands/tablecmds.h"
+#include "common/compat_commands.h"
 #include "common/zundo.h"
 #include "convert/convert_internal.h"
 #include "executor/spi.h"

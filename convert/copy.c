@@ -11,6 +11,7 @@
 #include "access/genam.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "common/compat_commands.h"
 #include "convert/convert_internal.h"
 #include "executor/spi.h"
 #include "executor/tuptable.h"

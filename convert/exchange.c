@@ -25,6 +25,7 @@
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "commands/tablecmds.h"
+#include "common/compat_commands.h"
 #include "common/zundo.h"
 #include "convert/convert_internal.h"
 #include "storage/lmgr.h"

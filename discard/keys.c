@@ -20,6 +20,7 @@
 
 #include "access/relation.h"
 #include "catalog/pg_class.h"
+#include "common/compat_commands.h"
 #include "common/zcount.h"
 #include "discard/discard_internal.h"
 #include "miscadmin.h"

@@ -30,6 +30,7 @@
 #include "catalog/pg_extension.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
+#include "common/compat_commands.h"
 #include "common/zundo.h"
 #include "guard/heap_readers.h"
 #include "guard/ztables.h"

@@ -38,6 +38,7 @@
 #include "catalog/pg_inherits.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
+#include "common/compat_commands.h"
 #include "common/keywords.h"
 #include "common/compat_nbtree.h"
 #include "common/zundo.h"

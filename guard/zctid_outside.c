@@ -16,6 +16,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_type_d.h"
+#include "common/compat_commands.h"
 #include "common/zundo.h"
 #include "guard/zctid.h"
 #include "guard/ztables.h"

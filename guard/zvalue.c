@@ -10,6 +10,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type_d.h"
+#include "common/compat_commands.h"
 #include "common/zundo.h"
 #include "guard/zvalue.h"
 #include "miscadmin.h"

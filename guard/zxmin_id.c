@@ -26,6 +26,7 @@
 #include "catalog/pg_language_d.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type_d.h"
+#include "common/compat_commands.h"
 #include "common/zundo.h"
 #include "guard/ztables.h"
 #include "guard/zxmin_id.h"

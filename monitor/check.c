@@ -67,6 +67,7 @@
 #include "access/xlog.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
+#include "common/compat_commands.h"
 #include "discard/discard.h"
 #include "miscadmin.h"
 #include "monitor/faults.h"

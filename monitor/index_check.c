@@ -42,6 +42,7 @@
 #include "access/tableam.h"
 #include "catalog/index.h"
 #include "catalog/pg_authid.h"
+#include "common/compat_commands.h"
 #include "common/compat_nbtree.h"
 #include "miscadmin.h"
 #include "monitor/faults.h"

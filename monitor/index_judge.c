@@ -29,6 +29,7 @@
 #include "access/xact.h"
 #include "catalog/index.h"
 #include "commands/defrem.h"
+#include "common/compat_commands.h"
 #include "common/compat_nbtree.h"
 #include "executor/executor.h"
 #include "miscadmin.h"

@@ -162,13 +162,13 @@ def check_internal_headers():
 
 
 def check_versions():
-    """Add a macro or function to common/compat.h, or compat_nbtree.h; its comment names the change of the server."""
+    """Add a macro or function to one of common/compat*.h; its comment names the change of the server."""
     for path in files(".c", ".h"):
-        if path in ("common/compat.h", "common/compat_nbtree.h"):
+        if re.fullmatch(r"common/compat\w*\.h", path):
             continue
         text = blank(read(path))
         for match in re.finditer(r"\bPG_VERSION_NUM\b|\bCATALOG_VERSION_NO\b", text):
-            yield path, line_of(text, match.start()), match.group(0) + " outside common/compat.h"
+            yield path, line_of(text, match.start()), match.group(0) + " outside common/compat*.h"
 
 
 def check_critical_sections():

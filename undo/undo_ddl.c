@@ -38,6 +38,7 @@
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "commands/vacuum.h"
+#include "common/compat_commands.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/parsenodes.h"

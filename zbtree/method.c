@@ -33,6 +33,7 @@
 #include "catalog/pg_opclass.h"
 #include "commands/defrem.h"
 #include "commands/progress.h"
+#include "common/compat_commands.h"
 #include "common/zundo.h"
 #include "executor/spi.h"
 #include "fmgr.h"

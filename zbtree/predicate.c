@@ -37,6 +37,7 @@
 #include "catalog/pg_index.h"
 #include "catalog/pg_type.h"
 #include "common/compat.h"
+#include "common/compat_commands.h"
 #include "executor/executor.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
