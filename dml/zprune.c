@@ -78,10 +78,7 @@ is_damaged(const ZPageSlot *slot)
 static bool
 seen_by_all(Relation rel, ZHeader h, ZXid xid)
 {
-	TransactionId x = zxid_to_xid(xid);
-
-	return ZH_LOCK(h) == 0 && zc_is_removable_xid(GlobalVisTestFor(rel), x) &&
-		!XLogNeedsFlush(TransactionIdGetCommitLSN(x)) &&
+	return ZH_LOCK(h) == 0 && zxid_seen_by_all(rel, xid) &&
 		(rel->rd_rel->relkind != RELKIND_TOASTVALUE || zu_unheld(xid));
 }
 

@@ -252,7 +252,7 @@ is_seen(const ZRow *row, const ZPageSlot *slot, Snapshot snapshot)
 	ZXid		xid = ZSLOT_XID(slot);
 	bool		ours = TransactionIdIsCurrentTransactionId(zxid_to_xid(xid));
 
-	if (snapshot->snapshot_type == SNAPSHOT_SELF)
+	if (snapshot->snapshot_type == SNAPSHOT_SELF || snapshot->snapshot_type == SNAPSHOT_DIRTY)
 		return ours || zxid_is_committed(xid);
 	if (ours)
 		return zvis_own_visible(row, slot, snapshot);
@@ -337,14 +337,9 @@ fetch_at_once(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 static bool
 is_dead_to_all(Relation rel, ZXid xid, UndoPtr ptr)
 {
-	TransactionId x = zxid_to_xid(xid);
-
-	if (xid == InvalidZXid || zuptr_is_temp(ptr) ||
-		rel->rd_rel->relkind == RELKIND_TOASTVALUE || RecoveryInProgress() ||
-		!zc_is_removable_xid(GlobalVisTestFor(rel), x))
-		return false;
-	Assert(TransactionIdDidCommit(x) && !TransactionIdIsInProgress(x)); /* SCAN-6 */
-	return !XLogNeedsFlush(TransactionIdGetCommitLSN(x));
+	return xid != InvalidZXid && !zuptr_is_temp(ptr) &&
+		rel->rd_rel->relkind != RELKIND_TOASTVALUE && !RecoveryInProgress() &&
+		zxid_seen_by_all(rel, xid); /* SCAN-6 */
 }
 
 /*

@@ -10,6 +10,7 @@
 #include "access/subtrans.h"
 #include "access/transam.h"
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "mvcc/zcommitted.h"
 #include "mvcc/zxid.h"
 #include "storage/predicate.h"
@@ -134,6 +135,20 @@ zvis_check_temp(UndoPtr ptr, ZXid xid, Snapshot snapshot)
 						"snapshot was taken"),
 				 errdetail("Old versions of temporary zheap tables are kept for the session's own "
 						   "snapshots only.")));
+}
+
+/*
+ * zxid_seen_by_all: See zxid.h. `oldest` passes only transactions whose commit
+ * records are flushed.
+ */
+bool
+zxid_seen_by_all(Relation rel, ZXid xid)
+{
+	TransactionId x = zxid_to_xid(xid);
+
+	return xid < zu_oldest() ||
+		(zc_is_removable_xid(GlobalVisTestFor(rel), x) && zxid_ended_committed(xid) &&
+		 !XLogNeedsFlush(TransactionIdGetCommitLSN(x)));
 }
 
 bool

@@ -43,6 +43,13 @@ extern bool zxid_ended_committed(ZXid xid);
 extern bool zxid_visible_mvcc(ZXid xid, Snapshot snapshot);
 
 /*
+ * zxid_seen_by_all: returns whether xid has committed, every snapshot sees it
+ * that may read rel, which is not temporary, and no crash can take it back,
+ * since its commit record is flushed. Not in recovery.
+ */
+extern bool zxid_seen_by_all(Relation rel, ZXid xid);
+
+/*
  * zvis_check_temp: checks that the MVCC snapshot sees the owner xid of a slot
  * with pointer ptr, if this is a slot of a temporary table whose undo has been
  * discarded; any other slot passes. Only an imported snapshot may fail to see

@@ -226,12 +226,13 @@ note_passed(ZIndexFetch *fetch, ItemPointer tid, Snapshot snapshot, int fetched,
  * The version's author did not come after the last owner of its page slot.
  */
 static bool
-may_be_marked(Relation rel, TupleTableSlot *slot)
+may_be_marked(const ZExpectingFetch *fetch, TupleTableSlot *slot)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 
 	Assert(TTS_IS_ZHEAP(slot));
-	return zmarks_settled(rel, z->author_known ? z->xmin : z->chain_xid);
+	return zmarks_settled(fetch->base.rel, z->author_known ? z->xmin : z->chain_xid,
+						  fetch->inserting);
 }
 
 #ifdef USE_ASSERT_CHECKING
@@ -309,7 +310,7 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 		*call_again = fetch_beside_change(fetch, tid, snapshot, slot);
 		return *call_again;
 	}
-	if (unlikely(fetch->expect.inserting) && snapshot->snapshot_type == SNAPSHOT_DIRTY &&
+	if (unlikely(fetch->expect.inserting != NULL) && snapshot->snapshot_type == SNAPSHOT_DIRTY &&
 		ItemPointerEquals(tid, &fetch->expect.entry->t_tid))
 	{
 		*all_dead = false;
@@ -350,7 +351,7 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 	}
 	found = (fetched & FETCH_FOUND) != 0;
 	Assert(!found || all_dead == NULL || !*all_dead);
-	Assert(!fetch->expect.inserting || snapshot->snapshot_type == SNAPSHOT_DIRTY ||
+	Assert(fetch->expect.inserting == NULL || snapshot->snapshot_type == SNAPSHOT_DIRTY ||
 		   snapshot->snapshot_type == SNAPSHOT_SELF);
 	*call_again = found && snapshot->snapshot_type == SNAPSHOT_DIRTY &&
 		TransactionIdIsValid(snapshot->xmax);
@@ -370,8 +371,8 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 	{
 		zcount(ZCOUNT_STALE, 1);
 		note_passed(fetch, tid, snapshot, fetched, slot, false);
-		if (fetch->expect.inserting && !*call_again && all_dead != NULL)
-			*all_dead = may_be_marked(scan->rel, slot);
+		if (fetch->expect.inserting != NULL && !*call_again && all_dead != NULL)
+			*all_dead = may_be_marked(&fetch->expect, slot);
 		found = *call_again = *call_again && fetch_beside_change(fetch, tid, snapshot, slot);
 	}
 	fetch->expect.missed = !found && all_dead != NULL && !*all_dead;	/* MARK-1 */

@@ -74,6 +74,9 @@ SKIP:
 	# to all (UNDO-19b).
 	sql('CREATE EXTENSION pageinspect; CREATE TABLE d (id int PRIMARY KEY) USING zheap; INSERT INTO d SELECT generate_series(1, 100)');
 	sql(q{CREATE TABLE p (id int PRIMARY KEY, f text) USING zheap; INSERT INTO p SELECT g, repeat('x', 200) FROM generate_series(1, 36) g});
+	my %passed = (btree => q{SELECT count(*) FROM bt_page_items('u_btree_k_idx', 1) WHERE dead});
+	$passed{zbtree} = q{SELECT dead FROM zundo.index_entries('u_zbtree_k_idx')} if server_major() >= 18;
+	sql("CREATE TABLE u_$_ (id int, k int) USING zheap; CREATE UNIQUE INDEX ON u_$_ USING $_ (k); INSERT INTO u_$_ VALUES (1, 1)") for keys %passed;
 	my $dead = q{SELECT dead FROM bt_page_items('d_pkey', 1) WHERE ctid = '(0,7)'};
 	my $look = 'SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(*) FROM d WHERE id = 7;';
 	sql('CHECKPOINT');
@@ -87,10 +90,16 @@ SKIP:
 	my $look_p = $look =~ s/FROM d WHERE id = 7/FROM p WHERE id = 5/r;
 	sql('SET synchronous_commit = off;', map { "$_;" } 'DELETE FROM p WHERE id = 5', map { "UPDATE p SET f = repeat('y', 300) WHERE id = $_" } 31 .. 36);
 	is(sql($look_p x 2, $dead =~ s/d_pkey/p_pkey/r =~ s/,7\)/,5)/r), "0\n0\nf", 'nor is that of one whose room was needed');
+
+	# Nor does the check of a unique key mark what it passes.
+	sql("SET synchronous_commit = off; UPDATE u_$_ SET k = 2; INSERT INTO u_$_ VALUES (2, 1)") for keys %passed;
+	is(sql($passed{$_}), '0', "$_: a key that was given away") for keys %passed;
 	is(sql($flushed), 'f', 'its commit is not flushed');
 	sql('SET synchronous_commit = off; SELECT zundo.discard()');
 	is(sql($look x 2, $dead), "0\n0\nt", 'it is marked when it is before `oldest`');
 	is(sql($flushed), 't', 'and then the commit is flushed');
+	sql("UPDATE u_$_ SET k = 3 WHERE k = 1; INSERT INTO u_$_ VALUES (3, 1)") for keys %passed;
+	is(sql($passed{$_}), '2', "$_: flushed") for keys %passed;
 	crash($node);
 	is(sql($look, 'SELECT count(*) FROM d'), "0\n99", 'a crash does not bring the row back');
 	sound($node, 'after dead marks', 'd');

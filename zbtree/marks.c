@@ -31,12 +31,18 @@
  *			deleted.
  *		(c) Entries of rows that are dead to all snapshots are marked by nbtree
  *			itself, by TID alone: all entries of such a TID are dead.
+ *		(d) In the check of a unique key the bound may be the server's own
+ *			horizon: every snapshot that is in use sees the newest version, and
+ *			its commit record is flushed (zxid_seen_by_all). So the bound's
+ *			other tasks (MARK-2, MARK-3) are done. Example: a key that hops
+ *			from row to row, hundreds of times before the bound advances.
  */
 #include "postgres.h"
 
 #include "access/nbtree.h"
 #include "common/fault.h"
 #include "miscadmin.h"
+#include "mvcc/zxid.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 #include "zbtree/bound.h"
@@ -209,12 +215,13 @@ zmarks_set(IndexScanDesc scan, ZNotedEntries *noted)
 
 /* zmarks_settled: See marks.h. */
 bool
-zmarks_settled(Relation table, ZXid author)
+zmarks_settled(Relation table, ZXid author, ZXid *unsettled)
 {
-	if (RelationUsesLocalBuffers(table))
+	if (author >= *unsettled || RelationUsesLocalBuffers(table))
 		return false;
-	if (author < zbound_agreed())
+	if (author < zbound_agreed() || zxid_seen_by_all(table, author))
 		return true;
+	*unsettled = author;
 	zbound_advance();
 	return false;
 }

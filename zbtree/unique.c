@@ -30,6 +30,7 @@ typedef struct TableView
 	Relation	table;
 	Relation	index;
 	IndexTuple	entry;			/* the new one */
+	ZXid		unsettled;		/* for zmarks_settled */
 } TableView;
 
 /* The index_fetch_begin callback of a view. */
@@ -43,7 +44,7 @@ view_fetch_begin(Relation rel ZC_FETCH_FLAGS_PARAM)
 
 	fetch->index = view->index;
 	fetch->entry = view->entry;
-	fetch->inserting = true;
+	fetch->inserting = &view->unsettled;
 	return scan;
 }
 
@@ -105,7 +106,7 @@ zunique_insert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Rel
 		unique = _bt_doinsert(index, entry, check, unchanged, table);
 	else
 	{
-		TableView	view = {*table, table, index, entry};
+		TableView	view = {*table, table, index, entry, PG_UINT64_MAX};
 
 		Assert(index->rd_index->indisunique);
 		view.rel.rd_tableam = view_methods(table->rd_tableam);

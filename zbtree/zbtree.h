@@ -40,8 +40,9 @@ typedef struct ZExpectingFetch
 	ZNotedEntries noted;		/* entries for which that was so (marks.h) */
 	ZPassed    *passed;			/* rows that need not be fetched again; may be
 								 * NULL */
-	bool		inserting;		/* entry is being inserted, and each row with
-								 * its key is a duplicate */
+	ZXid	   *inserting;		/* not NULL: entry is being inserted, and each
+								 * row with its key is a duplicate; for
+								 * zmarks_settled */
 } ZExpectingFetch;
 
 /*
