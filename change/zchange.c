@@ -115,7 +115,7 @@ flags_are_known(const ZChange *change)
 void
 zchange_do(ZChange *change, const char *fault)
 {
-	ZChangeWal	wal;
+	static ZChangeWal wal;		/* 25 kB, as with ZDmlSpace in dml/ */
 	XLogRecPtr	recptr = InvalidXLogRecPtr;
 
 	Assert(CritSectionCount == 0);

@@ -63,35 +63,54 @@ zcount(ZCounter counter, uint64 n)
 	zcount_mine[counter] += n;
 }
 
-/* Of which table what is being counted is. */
+/* Of which table something is counted. */
 typedef struct ZCountScope
 {
 	Oid			relid;			/* 0 = none */
-	bool		by_index;		/* what is read now */
+	bool		by_index;		/* to fetch rows for an index scan */
 	bool		counted;		/* false: none, or a temporary table */
 } ZCountScope;
 
-extern ZCountScope zcount_scope;
+extern ZCountScope zcount_scope;	/* what is being counted */
+extern ZCountScope zcount_reader;	/* what zcount_read will count */
 
 /*
  * zcount_table: says that what follows is counted of the table rel, too, until
  * the next call or the end of the transaction. Called before undo of a table is
- * read or written; by_index: to fetch a row for an index scan.
+ * written. zcount_enter_table: does that for a table of which the OID is known;
+ * counted is false for temporary tables.
  *
- * zcount_enter_table: does that for a table of which the OID is known, not by
- * an index; counted is false for temporary tables. zcount_by_index: says how
- * the same table is read from now on.
+ * zcount_reads: says it of what zcount_read counts. Called before a table is
+ * read. Only notes it, since most reads need no undo.
  */
 extern void zcount_enter_table(Oid relid, bool counted);
-extern void zcount_by_index(bool by_index);
 
 static inline void
-zcount_table(Relation rel, bool by_index)
+zcount_table(Relation rel)
 {
-	if (unlikely(zcount_scope.relid != RelationGetRelid(rel)))
+	if (unlikely(zcount_scope.relid != RelationGetRelid(rel) || zcount_scope.by_index))
 		zcount_enter_table(RelationGetRelid(rel), !RelationUsesLocalBuffers(rel));
-	if (zcount_scope.by_index != by_index)
-		zcount_by_index(by_index);
+	zcount_reader = zcount_scope;
+}
+
+static inline void
+zcount_reads(Relation rel, bool by_index)
+{
+	zcount_reader.relid = RelationGetRelid(rel);
+	zcount_reader.by_index = by_index;
+	zcount_reader.counted = !RelationUsesLocalBuffers(rel);
+}
+
+/* zcount_read: counts what a reader of undo does. */
+extern void zcount_enter_reader(void);
+
+static inline void
+zcount_read(ZCounter counter, uint64 n)
+{
+	if (unlikely(zcount_scope.relid != zcount_reader.relid ||
+				 zcount_scope.by_index != zcount_reader.by_index))
+		zcount_enter_reader();
+	zcount(counter, n);
 }
 
 /*

@@ -57,12 +57,11 @@ typedef struct Pending
 #define NPENDING 64				/* each table has two, by a hash of its OID */
 
 ZCountScope zcount_scope;
+ZCountScope zcount_reader;
 
 static struct
 {
 	uint64		begin[ZCOUNT_TABLE_KINDS];	/* of the scope */
-	uint64		read;			/* in the scope by indexes; if by_index, less */
-	uint64		rebuilt;		/* what was counted when that began */
 	Pending		pending[NPENDING];
 	uint64		touched;		/* those that have counted something */
 	Store	   *store;
@@ -237,24 +236,12 @@ zcount_index_moved(Oid index)
 		pending_of(index)->n[ZCOUNT_MOVED]++;
 }
 
-void
-zcount_by_index(bool by_index)
-{
-	int			sign = by_index ? -1 : 1;
-
-	zcount_scope.by_index = by_index;
-	my.read += sign * zcount_mine[ZCOUNT_READ];
-	my.rebuilt += sign * zcount_mine[ZCOUNT_REBUILT];
-}
-
 /* Adds what was counted since the table was entered to the table's. */
 static void
 close_scope(void)
 {
 	Pending    *p;
 
-	if (zcount_scope.by_index)
-		zcount_by_index(false);
 	if (likely(memcmp(my.begin, zcount_mine, sizeof(my.begin)) == 0))
 		return;
 	if (zcount_scope.counted && my.store != NULL && OidIsValid(MyDatabaseId))
@@ -262,10 +249,12 @@ close_scope(void)
 		p = pending_of(zcount_scope.relid);
 		for (int k = 0; k < ZCOUNT_TABLE_KINDS; k++)
 			p->n[k] += zcount_mine[k] - my.begin[k];
-		p->n[ZCOUNT_TABLE_READ] += my.read;
-		p->n[ZCOUNT_TABLE_REBUILT] += my.rebuilt;
+		if (zcount_scope.by_index)
+		{
+			p->n[ZCOUNT_TABLE_READ] += zcount_mine[ZCOUNT_READ] - my.begin[ZCOUNT_READ];
+			p->n[ZCOUNT_TABLE_REBUILT] += zcount_mine[ZCOUNT_REBUILT] - my.begin[ZCOUNT_REBUILT];
+		}
 	}
-	my.read = my.rebuilt = 0;
 	memcpy(my.begin, zcount_mine, sizeof(my.begin));
 }
 
@@ -274,7 +263,19 @@ zcount_enter_table(Oid relid, bool counted)
 {
 	close_scope();
 	zcount_scope.relid = relid;
+	zcount_scope.by_index = false;
 	zcount_scope.counted = counted && OidIsValid(relid);
+	zcount_reader = zcount_scope;
+}
+
+/*
+ * zcount_enter_reader: does the same for the table that zcount_reads has named.
+ */
+void
+zcount_enter_reader(void)
+{
+	close_scope();
+	zcount_scope = zcount_reader;
 }
 
 void

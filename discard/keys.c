@@ -130,7 +130,7 @@ purge_table(ZQueuedKey **keys, int n)
 	}
 	if (ztts_is_zheap(table))
 	{
-		zcount_table(table, false);
+		zcount_table(table);
 		GetUserIdAndSecContext(&user, &security);
 		SetUserIdAndSecContext(table->rd_rel->relowner, security | SECURITY_RESTRICTED_OPERATION);
 		level = NewGUCNestLevel();
@@ -143,7 +143,7 @@ purge_table(ZQueuedKey **keys, int n)
 		}
 		AtEOXact_GUC(false, level);
 		SetUserIdAndSecContext(user, security);
-		zcount_table(table, false);
+		zcount_table(table);
 		if (done)
 			zcount(ZCOUNT_PURGED, n);
 	}

@@ -242,7 +242,7 @@ static inline void
 zwriter_change(const ZWriter *writer, ZChange *change, uint8 opcode, int nrecords)
 {
 	Assert(zwriter_started(writer));
-	zcount_table(writer->rel, false);
+	zcount_table(writer->rel);
 	zchange_begin(change, opcode, nrecords);
 	change->logged = writer->logged;
 	change->topxid = writer->topxid;
@@ -448,7 +448,7 @@ typedef struct ZRowState
 									 * taken */
 	int			nothers;		/* number of locks that others hold, one for
 								 * each (sub)transaction and strength */
-	ZLockEntry	others[ZLOCK_MAX_ENTRIES];
+	ZLockEntry *others;			/* these; until another row is examined */
 } ZRowState;
 
 /* What a command is about to do with a row. */
@@ -571,6 +571,22 @@ typedef struct ZLockList
 	int			n;
 	ZLockEntry	entry[ZLOCK_MAX_ENTRIES];
 } ZLockList;
+
+/*
+ * What changes are made of, one after the other: nothing changes a row while
+ * another change uses it. On the stack, as much of it would keep the frames of
+ * different changes apart, so that they would not share the processor's cache.
+ */
+typedef struct ZDmlSpace
+{
+	char		bytes[2 * BLCKSZ];	/* the row of an insertion; the payload of
+									 * an update's record */
+	char		delta[2 * BLCKSZ];
+	ZLockEntry	others[ZLOCK_MAX_ENTRIES];	/* ZRowState.others */
+	ZLockList	list;			/* of locks that move along */
+} ZDmlSpace;
+
+extern ZDmlSpace zdml_space;
 
 /*
  * zlocklist_record: makes rec the LOCKS record that adds the locks of list to

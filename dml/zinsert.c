@@ -64,7 +64,7 @@ static void
 insert_row(Relation rel, const char *formed, uint32 len, CommandId cid, ZcOptions options,
 		   BulkInsertState bistate, ItemPointer tid)
 {
-	char		row[BLCKSZ];
+	char	   *row = zdml_space.bytes;
 	ZWriter		writer;
 	ZNewPlace	place;
 	ZChange		change;

@@ -110,6 +110,7 @@ note_others_lock(LockerSearch *search, ZXid xid, int held)
 	state->others_locks = true;
 	if (search->conflicting == InvalidZXid && modes_conflict(held, search->mode))
 		search->conflicting = xid;
+	state->others = zdml_space.others;
 	while (i < state->nothers && state->others[i] != entry)
 		i++;
 	if (i < state->nothers)

@@ -114,8 +114,6 @@ add_logical(RowChange *u, ZChange *change)
 UndoPtr
 zrowwrite_update(RowChange *u)
 {
-	char		payload[2 * BLCKSZ];
-	char		wal_delta[2 * BLCKSZ];
 	Replacement *new = u->replacement;
 	Page		page = BufferGetPage(u->buf);
 	OffsetNumber off = zrowchange_offset(u);
@@ -147,17 +145,17 @@ zrowwrite_update(RowChange *u)
 	zwriter_record(&u->writer, rec, ZUR_UPDATE, zrowchange_block(u), off, u->pick.prev);
 	if (key_change)
 		rec->xflags |= ZUX_KEY_CHANGE;
-	p = zheader_compact_put(payload, old, change.shape);
-	change.old_header_length = p - payload;
+	p = zheader_compact_put(zdml_space.bytes, old, change.shape);
+	change.old_header_length = p - zdml_space.bytes;
 	p = zdelta_undo_put(p, &delta, u->oldrow + ZTUPLE_HEADER_SIZE);
-	rec->payload = payload;
-	rec->payload_len = p - payload;
+	rec->payload = zdml_space.bytes;
+	rec->payload_len = p - zdml_space.bytes;
 	if (change.logged)
 	{
-		p = zdelta_wal_put(wal_delta, &delta, u->oldrow + ZTUPLE_HEADER_SIZE,
+		p = zdelta_wal_put(zdml_space.delta, &delta, u->oldrow + ZTUPLE_HEADER_SIZE,
 						   new->row + ZTUPLE_HEADER_SIZE);
-		change.delta = wal_delta;
-		change.delta_length = p - wal_delta;
+		change.delta = zdml_space.delta;
+		change.delta_length = p - zdml_space.delta;
 	}
 	add_logical(u, &change);
 	zslot_use(&u->writer, &change, 0, u->buf, &u->pick);
@@ -232,8 +230,6 @@ UndoPtr
 zrowwrite_move(RowChange *u, const ZNewPlace *place)
 {
 	char		payload[ZHEADER_COMPACT_MAX];
-	char		delta[BLCKSZ];
-	ZLockList	list;
 	Relation	rel = u->writer.rel;
 	Replacement *new = u->replacement;
 	BlockNumber newblock = BufferGetBlockNumber(place->buf);
@@ -277,13 +273,13 @@ zrowwrite_move(RowChange *u, const ZNewPlace *place)
 	in->xflags |= ZUX_MOVED_IN | (out->xflags & ZUX_KEY_CHANGE);
 	if (u->state.others_locks)
 	{
-		carry_locks(u, place, &list, &change.rec[2]);
+		carry_locks(u, place, &zdml_space.list, &change.rec[2]);
 		change.locks.slotno = place->common.slotno;
 		change.locks.grow_to = place->common.grow_to;
 	}
 	change.row = new->row;
 	change.row_length = new->len;
-	log_as_delta(u, &change, delta);
+	log_as_delta(u, &change, zdml_space.delta);
 	add_logical(u, &change);
 	zslot_use(&u->writer, &change, 0, u->buf, &u->pick);
 	if (!same)

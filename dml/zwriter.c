@@ -17,6 +17,8 @@
 
 #define MAX_KEPT_SCRATCH (128 * 1024)
 
+ZDmlSpace	zdml_space;
+
 /*
  * zwriter_is_decoded: See zdml_internal.h. From 19 on the server may turn
  * logical logging on or off while transactions are running, but not for those
@@ -50,7 +52,7 @@ zwriter_open(ZWriter *writer, Relation rel, CommandId cid)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot access temporary tables of other sessions")));
 	zu_attach_for_table();
-	zcount_table(rel, false);
+	zcount_table(rel);
 	writer->rel = rel;
 	writer->xid = InvalidZXid;
 	writer->topxid = InvalidZXid;
@@ -96,7 +98,7 @@ void
 zwriter_reserve(const ZWriter *writer)
 {
 	Assert(writer->xid != InvalidZXid);
-	zcount_table(writer->rel, false);	/* again, after functions of the user */
+	zcount_table(writer->rel);	/* again, after functions of the user */
 	if (likely(!writer->temp))
 		zu_op_reserve();
 	else

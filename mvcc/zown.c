@@ -72,11 +72,11 @@ typedef struct Order
 /* What this backend knows of its own records. */
 typedef struct MyRecords
 {
-	Run			run;
-	Order		orders[ORDERS];
+	uint64		nlate;			/* see zown_nlate */
 	uint32		xact;			/* number of the transaction in this backend */
 	bool		on_unseen;		/* see zown_note_push */
-	uint64		nlate;			/* see zown_nlate */
+	Run			run;
+	Order		orders[ORDERS];
 } MyRecords;
 
 static MyRecords my;

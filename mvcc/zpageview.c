@@ -1009,7 +1009,7 @@ zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view)
 	ZAcceptKind kind;
 
 	Assert(zc_buffer_unlocked(buf));
-	zcount_table(rel, view->unseen != NULL);
+	zcount_reads(rel, view->unseen != NULL);
 	if (collector == NULL)
 		collector = MemoryContextAllocZero(TopMemoryContext, sizeof(Collector));
 	collector->view = view;

@@ -525,7 +525,7 @@ zvis_deleted_rows(Relation rel, Buffer buf, Snapshot snapshot, uint64 *rows)
  * damage: while the page is locked none of its heads can be undone, and one
  * that was discarded is visible to all (VIS-1).
  */
-void
+pg_noinline void
 zvis_author(const ZRow *row, Snapshot snapshot, ZAuthor *author)
 {
 	ZWalk		walk;
@@ -670,7 +670,7 @@ zvis_deleters(const ZSlotView *slots, Relation rel, BlockNumber block, ZStubDele
  * which the snapshot does not see, to the newest committed one that it does
  * not see.
  */
-bool
+pg_noinline bool
 zvis_overtaken(const ZRow *row, Snapshot snapshot, ZAuthor *by)
 {
 	ZWalk		walk;
@@ -695,7 +695,7 @@ zvis_overtaken(const ZRow *row, Snapshot snapshot, ZAuthor *by)
 }
 
 /* zvis_key_overtaken: See zvis.h. */
-bool
+pg_noinline bool
 zvis_key_overtaken(const ZRow *row, Snapshot snapshot)
 {
 	ZWalk		walk;
@@ -717,7 +717,7 @@ zvis_key_overtaken(const ZRow *row, Snapshot snapshot)
  * zvis_replaced_by: See zvis.h. Walks over our own changes of cid and later
  * commands; the last one met is the first that was made.
  */
-CommandId
+pg_noinline CommandId
 zvis_replaced_by(const ZRow *row, CommandId cid)
 {
 	ZWalk		walk;

@@ -407,7 +407,7 @@ zvismap_after_read(Relation rel, Buffer buf, ZPageView *view)
 	ReleaseBuffer(map);
 	if (marked)
 	{
-		zcount_table(rel, false);
+		zcount_table(rel);
 		zcount(ZCOUNT_MARKED, 1);
 	}
 	if (marked && has_space_entry(rel, block))

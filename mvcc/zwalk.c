@@ -322,7 +322,7 @@ zwalk_undo_record(char *row, int *len, bool has_bytes, bool *exists, const ZuRec
 				return false;
 			zheader_set(row, old);
 			*len = datalen + ZTUPLE_HEADER_SIZE;
-			zcount(ZCOUNT_REBUILT, 1);
+			zcount_read(ZCOUNT_REBUILT, 1);
 			return true;
 		case ZUR_DELETE:
 		case ZUR_MOVE:
@@ -332,7 +332,7 @@ zwalk_undo_record(char *row, int *len, bool has_bytes, bool *exists, const ZuRec
 			if (p != end || !zheader_same_shape(old, zheader_get(row)))
 				return false;
 			zheader_set(row, old);
-			zcount(ZCOUNT_REBUILT, 1);
+			zcount_read(ZCOUNT_REBUILT, 1);
 			return true;
 		default:
 			return false;
@@ -552,7 +552,7 @@ zwalk_jump_to_image(char *page, ZSlotView *slots, Relation rel, BlockNumber bloc
 		zvis_corrupt_chain(rel, block, list);
 	zslots_copy(rel, block, page, slots);
 	slots->oldest = oldest;		/* VIS-1 */
-	zcount(ZCOUNT_IMAGES_USED, 1);
+	zcount_read(ZCOUNT_IMAGES_USED, 1);
 	return true;
 }
 

@@ -67,17 +67,20 @@ typedef struct NotedPage
 	bool		logged;
 } NotedPage;
 
-/* What the backend has noted of its transaction. */
+/*
+ * What the backend has noted of its transaction. What each change reads stands
+ * together.
+ */
 typedef struct NotedPages
 {
-	NotedPage	noted[MAX_NOTED];
 	int			nnoted;
-	int16		hash[HASH_SIZE];	/* index into noted[] + 1, 0 = free */
 	int			last;			/* entry of the page noted last, if there is
 								 * one at this index */
 	int			overflow_min;	/* nest levels that may have unnoted pages, 0
 								 * = none */
 	int			overflow_max;
+	NotedPage	noted[MAX_NOTED];
+	int16		hash[HASH_SIZE];	/* index into noted[] + 1, 0 = free */
 	bool		own_pending;
 	bool		rolled_back;	/* a subtransaction with an xid was, ... */
 	TimestampTz statement;		/* ... the last one by the client's statement

@@ -90,7 +90,7 @@ take_saved_chunk(Slice *slice, Buffer buf, OffsetNumber off)
 	int			len;
 
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
-	zcount_table(slice->rel, true);
+	zcount_reads(slice->rel, true);
 	if (zsaved_find(slice->rel, BufferGetBlockNumber(buf), list, off, row, &len) != ZSAVED_FOUND)
 		missing(slice);
 	take_chunk(slice, row, len);

@@ -95,7 +95,7 @@ fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot,
 		zscan_refuse_deleted_search(snapshot);
 	if (all_dead != NULL)
 		*all_dead = false;
-	zcount_table(rel, by_index != NULL);
+	zcount_reads(rel, by_index != NULL);
 	if (snapshot->snapshot_type == SNAPSHOT_ANY)
 		zany_fetch(rel, buf, off, slot, by_index == NULL, &version);
 	else
@@ -273,7 +273,7 @@ show_viewed(ZIndexFetch *fetch, ItemPointer tid, int i, TupleTableSlot *slot)
 	ZXid		chain_xid;
 	UndoPtr		chain = zpageview_chain(view, i, &chain_xid);
 
-	zcount_table(rel, true);
+	zcount_reads(rel, true);
 	ztts_store_copy(slot, view->row[i], view->len[i], tid, RelationGetRelid(rel));
 	ztts_set_chain(slot, chain_xid, chain, rel->rd_locator.relNumber);
 	ztts_set_xmax(slot, InvalidZXid);
@@ -392,7 +392,7 @@ fetch_by_handle(Relation rel, ItemPointer tid, TupleTableSlot *slot)
 	ZVersion	version;
 
 	Assert(zhandle_is(tid));
-	zcount_table(rel, false);
+	zcount_reads(rel, false);
 	zany_fetch_by_handle(rel, tid, &version, &real);
 	if (!version.found)
 		return false;
@@ -413,7 +413,7 @@ fetch_newest(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, Tuple
 
 	Assert(!ztid_is_newer(tid));
 	zscan_refuse_historic(snapshot);
-	zcount_table(rel, false);
+	zcount_reads(rel, false);
 	if (zssi_needed(rel, snapshot))
 		zssi_before_read(rel, buf, ItemPointerGetOffsetNumber(tid), snapshot);
 	zvis_fetch(rel, buf, ItemPointerGetOffsetNumber(tid), snapshot, &version, NULL);
@@ -508,7 +508,7 @@ zheap_tuple_get_latest_tid(TableScanDesc sscan, ItemPointer tid)
 	Relation	rel = sscan->rs_rd;
 	ItemPointerData current = ztid_real(tid);
 
-	zcount_table(rel, false);
+	zcount_reads(rel, false);
 	for (;;)
 	{
 		ItemPointerData forward;
@@ -545,7 +545,7 @@ satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snapshot)
 	Assert(TTS_IS_ZHEAP(slot));
 	zscan_refuse_historic(snapshot);
 	zu_attach_for_table();
-	zcount_table(rel, false);
+	zcount_reads(rel, false);
 	if (z->author_known && z->xmin != InvalidZXid && z->xmin >= zu_oldest())
 	{
 		/*

@@ -282,7 +282,7 @@ store_current(ZScan *scan, TupleTableSlot *slot)
 		return true;
 	}
 	ItemPointerSet(&tid, scan->block, FirstOffsetNumber + scan->index);
-	zcount_table(rel, false);
+	zcount_reads(rel, false);
 	zvis_fetch(rel, scan->buf, FirstOffsetNumber + scan->index, scan->base.rs_snapshot, version,
 			   NULL);
 	scan->beside = version->found && TransactionIdIsValid(scan->base.rs_snapshot->xmax);

@@ -144,11 +144,10 @@ own_form_of_other(ZHeapSlot *z, Datum *values, const bool *isnull)
 }
 
 /*
- * Returns scratch memory for the slot's present row, NULL if no column can
- * need any. It is replaced only before the first column that may need it is
- * deformed (TUPLE-4).
+ * Returns scratch memory for the slot's present row. It is replaced only before
+ * the row's first column that needs it is deformed (TUPLE-4).
  */
-static char *
+static pg_noinline char *
 get_scratch(ZHeapSlot *z)
 {
 	Size		need;
@@ -156,15 +155,12 @@ get_scratch(ZHeapSlot *z)
 	Assert(z->row != NULL);
 	if (unlikely(z->scratch_extra < 0))
 		z->scratch_extra = (int32) zdeform_scratch_size(z->base.tts_tupleDescriptor, 0);
-	if (z->scratch_extra == 0)
-		return NULL;
 	need = (Size) z->len + z->scratch_extra;
 	if (need > z->scratch_size)
 	{
 		char	   *scratch;
 
-		/* TUPLE-4 */
-		Assert(z->base.tts_nvalid == 0 || z->deform.scratch == NULL);
+		Assert(z->deform.scratch == NULL);	/* TUPLE-4 */
 		need = Max(need + need / 4, 256);
 		scratch = MemoryContextAllocHuge(z->base.tts_mcxt, need);
 		if (z->scratch)
@@ -209,7 +205,7 @@ ztts_init(TupleTableSlot *slot)
 	z->scratch = NULL;
 	z->scratch_size = 0;
 	z->scratch_extra = -1;
-	z->nprefix = -1;
+	z->nprefix = -2;
 	forget_author(z);
 }
 
@@ -220,37 +216,52 @@ ztts_release(TupleTableSlot *slot)
 	release_memory((ZHeapSlot *) slot, 0);
 }
 
-/* Empties the slot. Memory of up to KEEP_BYTES is kept for the next row. */
+/*
+ * Empties the slot. Memory of up to KEEP_BYTES is kept for the next row. Every
+ * scan begins with an empty slot, and clears it.
+ */
 static void
 ztts_clear(TupleTableSlot *slot)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 
+	ItemPointerSetInvalid(&slot->tts_tid);
+	if (TTS_EMPTY(slot))
+	{
+		Assert(z->row == NULL && slot->tts_nvalid == 0 && !z->author_known);
+		return;
+	}
 	release_memory(z, KEEP_BYTES);
 	if (!TTS_FIXED(slot))
 	{
 		/* the slot may get another descriptor now */
 		z->scratch_extra = -1;
-		z->nprefix = -1;
+		z->nprefix = -2;
 	}
 	z->row = NULL;
 	z->len = 0;
 	forget_author(z);
 	slot->tts_nvalid = 0;
 	slot->tts_flags |= TTS_FLAG_EMPTY;
-	ItemPointerSetInvalid(&slot->tts_tid);
 }
 
 /*
  * Finds how many leading columns have a fixed length and are passed by value,
- * and where each of them ends.
+ * and where each of them ends; not for the first row, since many slots get but
+ * one.
  */
-static void
+static pg_noinline void
 plan_prefix(ZHeapSlot *z)
 {
 	TupleDesc	desc = z->base.tts_tupleDescriptor;
 	int			end = 0;
 	int			n = 0;
+
+	if (z->nprefix == -2)
+	{
+		z->nprefix = -1;
+		return;
+	}
 
 	while (n < Min(desc->natts, ZTTS_PREFIX))
 	{
@@ -331,7 +342,7 @@ ztts_getsomeattrs(TupleTableSlot *slot, int natts)
 	Assert(slot->tts_nvalid == 0 || z->deform.row == z->row);
 	header = zheader_get(z->row);
 	present = Min(natts, ZH_NATTS(header));
-	if (unlikely(z->nprefix < 0))
+	if (unlikely(z->nprefix < 0) && slot->tts_nvalid == 0)
 		plan_prefix(z);
 	if (present > slot->tts_nvalid && present <= z->nprefix && !(header & ZH_NULLS) &&
 		deform_prefix(z, present))
@@ -341,16 +352,15 @@ ztts_getsomeattrs(TupleTableSlot *slot, int natts)
 	}
 	if (slot->tts_nvalid == 0)
 	{
-		if (unlikely(!zdeform_start(&z->deform, z->row, z->len, get_scratch(z))))
+		if (unlikely(!zdeform_start(&z->deform, z->row, z->len, NULL)))
 			slot_corrupted(slot, 0);
 	}
-	else if (z->deform.scratch == NULL)
-		z->deform.scratch = get_scratch(z); /* deform_prefix needed none */
 
 	if (present > slot->tts_nvalid)
 	{
-		bad = zdeform_columns(&z->deform, slot->tts_tupleDescriptor, present,
-							  slot->tts_values, slot->tts_isnull);
+		while ((bad = zdeform_columns(&z->deform, slot->tts_tupleDescriptor, present,
+									  slot->tts_values, slot->tts_isnull)) == ZDEFORM_NEEDS_SCRATCH)
+			z->deform.scratch = get_scratch(z);
 		/* TUPLE-4 */
 		Assert(z->deform.scratch == NULL || z->deform.scratch == z->scratch);
 		Assert(z->deform.scratch_used <= z->scratch_size);

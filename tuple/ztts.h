@@ -29,10 +29,11 @@ typedef struct ZHeapSlot
 								 * count */
 	char	   *scratch;		/* for ZDeform */
 	Size		scratch_size;
-	int32		scratch_extra;	/* needed beyond the row's length; 0 = none at
-								 * all, -1 = not known yet */
+	int32		scratch_extra;	/* needed beyond the row's length; -1 = not
+								 * known yet */
 	ZDeform		deform;
-	int8		nprefix;		/* columns in prefix; -1 = not known yet */
+	int8		nprefix;		/* columns in prefix; -1 = not known yet, -2 =
+								 * no row was read yet either */
 	uint8		prefix_len[ZTTS_PREFIX];
 	uint8		prefix_end[ZTTS_PREFIX];	/* bytes up to the column's end */
 

@@ -475,8 +475,14 @@ zdeform_columns(ZDeform *d, TupleDesc desc, int natts, Datum *values, bool *isnu
 
 		if (can_point(att, p))
 			values[i] = PointerGetDatum(p);
-		else
+		else if (likely(d->scratch != NULL))
 			values[i] = to_scratch(d, p, size);
+		else
+		{
+			d->off = p - d->row;
+			d->next = i;
+			return ZDEFORM_NEEDS_SCRATCH;
+		}
 		p += size;
 	}
 

@@ -293,16 +293,20 @@ extern Size zdeform_scratch_size(TupleDesc desc, Size len);
 
 /*
  * zdeform_start: prepares to read the row. scratch must be MAXALIGNed and have
- * zdeform_scratch_size bytes, or be NULL if that is 0. Returns false if the
- * header is not valid.
+ * zdeform_scratch_size bytes, or be NULL. Returns false if the header is not
+ * valid.
  */
 extern bool zdeform_start(ZDeform *d, const char *row, Size len, char *scratch);
 
 /*
  * zdeform_columns: fills values/isnull for the attributes d->next .. natts - 1;
  * natts must not exceed the row's. Returns 0, or the number (from 1) of the
- * first column that would reach beyond the end of the row.
+ * first column that would reach beyond the end of the row; or, at the first
+ * column that needs scratch, ZDEFORM_NEEDS_SCRATCH if d->scratch is NULL. The
+ * caller sets it then, and calls again.
  */
+#define ZDEFORM_NEEDS_SCRATCH	(-1)
+
 extern int	zdeform_columns(ZDeform *d, TupleDesc desc, int natts, Datum *values, bool *isnull);
 
 /* zdeform_byval: returns the by-value datum whose attlen bytes are at p. */

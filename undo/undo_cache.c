@@ -274,7 +274,7 @@ zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_
 			zxid_possible(rec->xid))
 		{
 			Assert(copy_is_right(ptr, rec, p)); /* UNDO-29 */
-			zcount(ZCOUNT_READ, 1);
+			zcount_read(ZCOUNT_READ, 1);
 			return ZU_FETCHED_IN_PLACE;
 		}
 	}
@@ -320,7 +320,7 @@ zu_fetch_window(ZuWindow *window, UndoPtr ptr, RelFileNumber expect_relnumber,
 				rec->relnumber == expect_relnumber && rec->block == expect_block)
 			{
 				Assert(copy_is_right(ptr, rec, buf));	/* UNDO-29 */
-				zcount(ZCOUNT_READ, 1);
+				zcount_read(ZCOUNT_READ, 1);
 				return ZU_FETCHED;
 			}
 		}

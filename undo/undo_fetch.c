@@ -198,7 +198,7 @@ fetch(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
 	bool		is_record;
 
 	Assert(zu_my.entry != NULL);
-	zcount(ZCOUNT_READ, 1);
+	zcount_read(ZCOUNT_READ, 1);
 	len = gather_any(ptr, buf);
 	is_record = len > 0 && zur_unpack(buf, len, rec) && zxid_possible(rec->xid);
 	if (likely(is_record && rec->relnumber == expect_relnumber && rec->block == expect_block))
@@ -363,7 +363,7 @@ zu_fetch_headers(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect
 			n = straddling_header(ptr, expect_relnumber, expect_block, headers);
 	}
 	zu_fence_leave(taken);
-	zcount(ZCOUNT_READ, n);
+	zcount_read(ZCOUNT_READ, n);
 	return n;
 }
 
@@ -423,7 +423,7 @@ zu_skip(UndoPtr ptr, const ZuRecord *like, OffsetNumber off, int *n)
 			break;
 		ptr = prev;
 		(*n)++;
-		zcount(ZCOUNT_READ, 1);
+		zcount_read(ZCOUNT_READ, 1);
 	}
 	UnlockReleaseBuffer(bufno);
 	zu_fence_leave(taken);
