@@ -29,6 +29,7 @@
 #include "common/zundo.h"
 #include "convert/convert_internal.h"
 #include "storage/lmgr.h"
+#include "undo/undo.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
@@ -83,6 +84,8 @@ exchange(Relation catalog, Oid reloid1, Oid reloid2)
 		(one->relkind == RELKIND_INDEX && one->relam != two->relam))
 		elog(ERROR, "relations %u and %u do not have the same shape", reloid1, reloid2);
 
+	if (one->relam != two->relam)
+		zu_lock_for_new_table();
 	SWAP(Oid, one->relfilenode, two->relfilenode);
 	SWAP(Oid, one->reltablespace, two->reltablespace);
 	SWAP(Oid, one->relam, two->relam);

@@ -10,6 +10,7 @@
 #include "dml/zdml_internal.h"
 #include "rollback/zrollback.h"
 #include "storage/ipc.h"
+#include "storage/lmgr.h"
 #include "tuple/ztts.h"
 #include "undo/undo_temp.h"
 #include "utils/memutils.h"
@@ -66,14 +67,14 @@ zwriter_open(ZWriter *writer, Relation rel, CommandId cid)
 }
 
 /*
- * zwriter_start: See zdml_internal.h. Locks zundo.undo_log to the end of the
- * transaction. An older transaction is refused because its changes would count
- * as committed at once.
+ * zwriter_start: See zdml_internal.h. An older transaction is refused because
+ * its changes would count as committed at once.
  */
 void
 zwriter_start(ZWriter *writer)
 {
-	zu_attach_database();
+	Assert(CheckRelationLockedByMe(writer->rel, AccessShareLock, true));
+	zu_attach_for_change();
 	writer->xid = zxid_from_full(GetCurrentFullTransactionId());
 	writer->topxid = zxid_from_full(GetTopFullTransactionId());
 	if (unlikely(writer->topxid < zu_oldest()))

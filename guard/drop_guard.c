@@ -60,9 +60,9 @@ has_rows(Relation rel)
 
 /*
  * Locks zundo.undo_log, if it exists (AccessExclusiveLock). A transaction that
- * writes rows of zheap tables holds AccessShareLock on the undo log until it
- * ends. So on return none that has written is in progress, and none can begin
- * to write before our transaction ends.
+ * gives a table the access method zheap holds AccessShareLock on the undo log
+ * until it ends. So on return the catalog shows all zheap tables, and there
+ * will be no other one before our transaction ends.
  */
 static void
 lock_undo_log(void)
@@ -76,8 +76,8 @@ lock_undo_log(void)
 /*
  * Locks all zheap tables and the undo log (AccessExclusiveLock). Raises an
  * error if one of the tables holds rows. The undo log comes after the tables
- * that exist, because a transaction that has read one of them needs it to
- * write. Then no other table can get rows, and the list is complete.
+ * that exist, because a transaction that has read one of them may need it to
+ * write. Then the list is complete.
  */
 static void
 check_rows(void)

@@ -122,20 +122,32 @@ for my $default (qw(heap zheap))
 }
 
 # DROP EXTENSION waits for a transaction that reads a table, and for one that has written
-# to a table, also if ROLLBACK TO has released it. Only a writer locks the undo log.
+# to a table, also if ROLLBACK TO has released it. Only that locks the undo log.
 $node->safe_psql('postgres', 'CREATE DATABASE used');
 $node->safe_psql('used', 'CREATE EXTENSION zundo; CREATE TABLE a (id int) USING zheap');
 my $user = $node->background_psql('used');
 my $held = q{SELECT count(*) FROM pg_locks WHERE relation = 'zundo.undo_log'::regclass AND pid = pg_backend_pid()};
-for my $use ('TABLE a', 'SAVEPOINT s; INSERT INTO a VALUES (1); ROLLBACK TO s')
+for my $use ('TABLE a', 'INSERT INTO a VALUES (1); SAVEPOINT s; INSERT INTO a VALUES (2); ROLLBACK TO s',
+	'SAVEPOINT s; INSERT INTO a VALUES (1); ROLLBACK TO s')
 {
 	$user->query_safe('TABLE a');
 	$user->query_safe("BEGIN; $use");
-	is($user->query_safe($held), $use =~ /INSERT/ ? 1 : 0, "$use: locks on the undo log");
+	is($user->query_safe($held), $use =~ /^SAVEPOINT/ ? 1 : 0, "$use: locks on the undo log");
 	like(($node->psql('used', q{SET lock_timeout = '100ms'; DROP EXTENSION zundo CASCADE}))[2], qr/lock timeout/, '... DROP EXTENSION waits');
-	$user->query_safe('COMMIT');
+	$user->query_safe('ROLLBACK');
 }
-$user->quit;
+
+# When it has looked for rows, and waits for something else, no table can get the access method.
+$node->safe_psql('used', 'CREATE VIEW v AS TABLE zundo.stat_undo; CREATE TABLE h (id int) USING heap');
+$user->query_safe('BEGIN; LOCK v IN ACCESS SHARE MODE');
+my $last = $node->background_psql('used', on_error_stop => 0);
+$last->query_until(qr/begun/, "\\echo begun\nDROP EXTENSION zundo CASCADE;\n");
+ok($node->poll_query_until('postgres', 'SELECT count(*) > 0 FROM pg_locks WHERE NOT granted'), 'DROP EXTENSION waits');
+for my $new ('CREATE TABLE n (id int) USING zheap', 'ALTER TABLE h SET ACCESS METHOD zheap')
+{
+	like(($node->psql('used', "SET lock_timeout = '100ms'; $new"))[2], qr/lock timeout/, "... and holds up $new");
+}
+$_->quit for $user, $last;
 
 # DROP EXTENSION ... CASCADE waits for a table while another session makes one and fills it.
 $node->safe_psql('postgres', 'CREATE DATABASE dropped');

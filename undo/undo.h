@@ -92,12 +92,23 @@ extern UndoPtr zu_advance(UndoPtr p, uint32 bytes);
 extern void zu_attach_database(void);
 
 /*
- * Does the same for a scan of a zheap table that is locked, without a lock on
- * zundo.undo_log: this cannot be dropped before that table. A writer needs the
- * lock, because the table's may be released by a ROLLBACK TO while the
+ * zu_attach_for_table: does the same for a scan of a zheap table that is
+ * locked, without a lock on zundo.undo_log: this cannot be dropped before that
+ * table.
+ *
+ * zu_attach_for_change: does the same for a change. In a subtransaction it
+ * locks zundo.undo_log: a ROLLBACK TO may release the table's lock while the
  * transaction still has undo.
  */
 extern void zu_attach_for_table(void);
+extern void zu_attach_for_change(void);
+
+/*
+ * Locks zundo.undo_log, if it exists, to the end of the transaction. Called
+ * when a table gets the access method zheap: DROP EXTENSION waits, and finds
+ * the table (HEAP-6 in guard/drop_guard.c).
+ */
+extern void zu_lock_for_new_table(void);
 
 /*
  * Returns whether zu_attach_database has succeeded and its result still holds:

@@ -6,13 +6,15 @@
  * and DML begin, by the undo worker, and at process exit.
  *
  * Locks: AccessShareLock on zundo.undo_log, to the end of the transaction; for
- * a scan of a locked table only if the relation has to be looked up.
+ * a scan of a locked table, and for changes outside of subtransactions, only if
+ * the relation has to be looked up.
  *
  * Crash points: none. Fault point: "first-look".
  */
 #include "undo/undo_internal.h"
 
 #include "access/relation.h"
+#include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "commands/defrem.h"
@@ -265,6 +267,27 @@ zu_attach_database(void)
 	if (likely(zu_my.entry != NULL && !zu_my.stale) && !zu_my.locked)
 		lock_relation(zu_my.reloid);
 	zu_attach_for_table();
+}
+
+/*
+ * zu_attach_for_change: See undo.h. What the top level has locked stays locked,
+ * and the undo log with it: 'locked' holds for later subtransactions, too.
+ */
+void
+zu_attach_for_change(void)
+{
+	if (!zu_my.locked && GetCurrentTransactionNestLevel() == 1)
+		zu_my.locked = true;
+	zu_attach_database();
+}
+
+void
+zu_lock_for_new_table(void)
+{
+	Oid			reloid = zu_find_relation();
+
+	if (OidIsValid(reloid))
+		lock_relation(reloid);
 }
 
 /* ---- workers ---- */

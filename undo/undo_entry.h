@@ -176,7 +176,8 @@ typedef struct ZuBackend
 {
 	ZuEntry    *entry;			/* NULL = not attached */
 	bool		stale;			/* look the relation up again */
-	bool		locked;			/* AccessShareLock taken in this transaction */
+	bool		locked;			/* AccessShareLock taken in this transaction,
+								 * or not needed */
 	bool		watched;		/* the relcache callback is registered */
 	uint64		joined;			/* how often this backend has joined an entry */
 	Oid			reloid;

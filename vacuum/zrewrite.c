@@ -58,6 +58,7 @@ zheap_set_new_filelocator(Relation rel, const RelFileLocator *locator, char pers
 {
 	SMgrRelation smgr;
 
+	zu_lock_for_new_table();
 	/* no running transaction is older, so none can leave an older xid here */
 	*freeze_xid = RecentXmin;
 	*minmulti = GetOldestMultiXactId();
