@@ -304,7 +304,9 @@ measure_blocking(Relation rel, ZIndexColumns *entry)
 	int			last;
 
 	if (entry->blocking == NULL ||
-		bms_next_member(entry->blocking, -1) + FirstLowInvalidHeapAttributeNumber <= 0)
+		bms_next_member(entry->blocking, -1) + FirstLowInvalidHeapAttributeNumber <= 0 ||
+		!bms_is_subset(entry->keyed, entry->blocking) ||
+		!bms_is_subset(entry->entered, entry->blocking))
 		return;
 	last = bms_prev_member(entry->blocking, -1) + FirstLowInvalidHeapAttributeNumber;
 	for (int i = 0; i < last; i++)
@@ -412,8 +414,8 @@ zindex_columns(Relation rel)
 #if ZC_HAS_SUMMARIZING
 	entry->summarized = keep(rel, INDEX_ATTR_BITMAP_SUMMARIZED);
 #endif
-	measure_blocking(rel, entry);
 	look_at_indexes(rel, entry);
+	measure_blocking(rel, entry);
 	ZUNDO_FAULT("columns-read");
 	look_at_triggers(rel, entry);
 	entry->complete = true;
@@ -476,12 +478,9 @@ zcolumns_some_differ(const ZUpdatedRow *row, const Bitmapset *attrs)
 	return false;
 }
 
-/*
- * Returns true only if both rows begin with the same bytes up to the end of the
- * last blocking column, and have values in all columns up to there.
- */
-static inline bool
-begin_alike(const ZUpdatedRow *row, const ZIndexColumns *columns)
+/* zcolumns_begin_alike: See zdml_internal.h. */
+bool
+zcolumns_begin_alike(const ZUpdatedRow *row, const ZIndexColumns *columns)
 {
 	ZHeader		old = zheader_get(row->old);
 	ZHeader		new = zheader_get(row->new);
@@ -502,7 +501,7 @@ bool
 zcolumns_blocking_differ(const ZUpdatedRow *row, const ZIndexColumns *columns)
 {
 	Assert(columns->reloid == RelationGetRelid(row->rel));
-	if (!begin_alike(row, columns))
+	if (!zcolumns_begin_alike(row, columns))
 		return zcolumns_differ(row, columns->blocking);
 	Assert(!zcolumns_differ(row, columns->blocking));
 	return false;

@@ -670,7 +670,8 @@ typedef struct ZIndexColumns
 	int			blocking_last;	/* number of the last column of 'blocking' */
 	Size		blocking_end;	/* where that column ends in a row without
 								 * NULLs; 0 if rows differ in that, or if
-								 * 'blocking' has system columns */
+								 * 'blocking' has system columns, or lacks one
+								 * of 'keyed' or 'entered' */
 } ZIndexColumns;
 
 /*
@@ -727,6 +728,14 @@ zcolumns_differ(const ZUpdatedRow *row, const Bitmapset *attrs)
  * differs.
  */
 extern bool zcolumns_blocking_differ(const ZUpdatedRow *row, const ZIndexColumns *columns);
+
+/*
+ * zcolumns_begin_alike: returns true only if both rows begin with the same
+ * bytes up to the end of the last blocking column, and have values in all
+ * columns up to there: then no column of 'blocking', 'keyed' and 'entered'
+ * differs.
+ */
+extern bool zcolumns_begin_alike(const ZUpdatedRow *row, const ZIndexColumns *columns);
 
 /*
  * What an update does to the indexes of its table, other than summarizing ones.

@@ -583,9 +583,9 @@ was_replaced(LockSearch *search, Relation rel, Buffer buf, const ZIndexColumns *
 		return true;			/* being moved, beside a KEY SHARE lock */
 	row.new = zpage_row(page, lp);
 	row.newlen = zpage_row_length(page, lp);
-	if (search->by_key)
-		return zcolumns_differ(&row, columns->keyed);
-	return !ztuple_same_bytes(row.old, row.oldlen, row.new, row.newlen);
+	if (ztuple_same_bytes(row.old, row.oldlen, row.new, row.newlen))
+		return false;
+	return !search->by_key || zcolumns_differ(&row, columns->keyed);
 }
 
 /* Returns TM_Updated, with *tmfd filled, for a row that was replaced. */

@@ -69,9 +69,11 @@ compare_keys(RowChange *u)
 	const Bitmapset *keyed = new->columns->keyed;
 	Relation	rel = u->writer.rel;
 	ZUpdatedRow stored = {rel, &u->tid, u->oldrow, u->oldlen, new->row, new->bare_len};
+	bool		new_keys;
 
-	bool		new_keys = zcolumns_differ(&stored, keyed);
-
+	if (new->columns->entered == NULL || zcolumns_begin_alike(&stored, new->columns))
+		return;
+	new_keys = zcolumns_differ(&stored, keyed);
 	new->new_content = new_keys || zcolumns_differ(&stored, new->columns->entered);
 	if (!new->new_content)
 		return;
