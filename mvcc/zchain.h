@@ -45,7 +45,6 @@ typedef struct ZChain
 	ZChainSource source;
 	bool		cached;			/* records are read by zu_fetch_window if
 								 * window is set, else by zu_fetch_cached */
-	bool		in_place;		/* the last record's payload is not in buf */
 	ZXid		oldest;			/* records of transactions before it are
 								 * visible to all; InvalidZXid: none are */
 	ZPageSlot	slot;			/* as it was on the page */
@@ -56,6 +55,8 @@ typedef struct ZChain
 								 * Invalid; the reader's, for all its copies */
 	char	   *buf;			/* the reader's buffer of ZUR_MAX_LENGTH
 								 * bytes, for the bytes of the last record */
+	const char *bytes;			/* the last record's: buf, or those in a copy
+								 * of its undo page */
 	ZuWindow   *window;			/* used if cached is set; NULL = none. The
 								 * reader owns it, and has started it */
 } ZChain;
@@ -145,19 +146,50 @@ zchain_next(ZChain *chain, ZuRecord *rec)
 	CHECK_FOR_INTERRUPTS();
 	if (unlikely(chain->cached) && chain->window != NULL)
 		result = zu_fetch_window(chain->window, chain->next, chain->relnumber, chain->block, rec,
-								 chain->buf);
+								 chain->buf, &chain->bytes);
 	else if (unlikely(chain->cached))
-		result = zu_fetch_cached(chain->next, chain->relnumber, chain->block, rec, chain->buf);
+		result = zu_fetch_cached(chain->next, chain->relnumber, chain->block, rec, chain->buf,
+								 &chain->bytes);
 	else
+	{
 		result = zu_fetch(chain->next, chain->relnumber, chain->block, rec, chain->buf);
+		chain->bytes = chain->buf;
+	}
 	if (unlikely(result >= ZU_DISCARDED))
 		return result == ZU_DAMAGED ? ZCHAIN_DAMAGED : zchain_discarded(chain);
 	if (rec->xid < chain->oldest)
 		return ZCHAIN_SETTLED;
-	chain->in_place = (result == ZU_FETCHED_IN_PLACE);
 	chain->here = chain->next;
 	chain->next = rec->prev;
 	return ZCHAIN_RECORD;
+}
+
+/*
+ * zchain_next_beside: returns how far before the last record the next one lies
+ * in the same copy of an undo page; 0 if it is to be read by zchain_next.
+ *
+ * zchain_next_alike: does what zchain_next does, if the next record lies there
+ * and has the layout of the last one, *rec. Else returns false, and has done
+ * nothing.
+ */
+static inline Size
+zchain_next_beside(const ZChain *chain)
+{
+	return chain->bytes != chain->buf ? zu_copied_before(chain->next, chain->here) : 0;
+}
+
+static inline bool
+zchain_next_alike(ZChain *chain, const ZurLayout *layout, ZuRecord *rec)
+{
+	Size		before = zchain_next_beside(chain);
+
+	if (before == 0 ||
+		!zu_copied_alike(chain->next, chain->bytes - before, before, layout, rec))
+		return false;
+	chain->bytes -= before;
+	chain->here = chain->next;
+	chain->next = rec->prev;
+	return true;
 }
 
 #endif

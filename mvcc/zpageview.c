@@ -111,8 +111,6 @@ typedef struct Collector
 	bool		any_pending;
 	bool		touched[ZHEAP_MAX_OFFSET + 1];	/* whether the row may have
 												 * changes in lists */
-	ZuRecord	step;			/* scratch of rewind_row; the fields that it
-								 * does not set are zero */
 	ZuWindow	window[WINDOWS];	/* of the chain of slot s: s % WINDOWS */
 	char	   *arena;
 	Size		arena_left;
@@ -296,14 +294,13 @@ arena_alloc(Collector *c, Size size)
 }
 
 /*
- * Notes a change by rec, in slot s's chain, of those rows of its range that
- * next_change finds it for. accepted: where rec is, if it is accepted; else
- * InvalidUndoPtr.
+ * Notes a change by rec, in slot s's chain, of those of the n rows of its range
+ * that next_change finds it for. accepted: where rec is, if it is accepted;
+ * else InvalidUndoPtr.
  */
 static inline void
-add_change(Collector *c, int s, const ZuRecord *rec, UndoPtr accepted)
+add_change(Collector *c, int s, const ZuRecord *rec, int n, UndoPtr accepted)
 {
-	int			n = zrecord_range(rec);
 	int			first = rec->offset;
 	int			last = first;
 	Change	   *change;
@@ -432,23 +429,55 @@ accepts(Collector *c, int s, const ZuRecord *rec)
 }
 
 /*
- * Reads the next record of slot s's chain, and notes its changes if it is not
- * accepted. Returns false if the page must be copied again. After the last
- * record chain->next is invalid.
+ * Notes the change of n rows by rec, the last record of slot s's chain. n,
+ * accepted: as for add_change. A payload in a window is copied to the arena;
+ * one in chain->buf lies there already; rec->payload is set to it. Inline, so
+ * that n and accepted are constants for records that are alike.
+ */
+static pg_attribute_always_inline void
+note_change(Collector *c, int s, ZuRecord *rec, int n, UndoPtr accepted)
+{
+	ZChain	   *chain = &c->chain[s];
+
+	c->nrecords++;
+	c->view->nrecords++;
+	if (rec->type == ZUR_LOCK)
+		return;
+	if (accepted == InvalidUndoPtr && rec->payload_len > 0)
+	{
+		if (chain->bytes == chain->buf)
+			arena_take(c, rec->length);
+		else if (chain->window != NULL)
+		{
+			char	   *copy = arena_alloc(c, rec->payload_len);
+
+			memcpy(copy, rec->payload, rec->payload_len);
+			rec->payload = copy;
+		}
+	}
+	add_change(c, s, rec, n, accepted);
+}
+
+/*
+ * Reads the next record of slot s's chain, and those after it that lie beside
+ * it and are alike, and notes their changes if they are not accepted. Returns
+ * false if the page must be copied again. After the last record chain->next is
+ * invalid.
  */
 static bool
-collect_record(Collector *c, int s)
+collect_records(Collector *c, int s)
 {
 	ZChain	   *chain = &c->chain[s];
 	UndoPtr		accepted = InvalidUndoPtr;
 	ZuRecord	rec;
+	ZurLayout	layout;
+	bool		has_layout;
 	ZChainStep	step;
 
 	Assert(c->pending[s] && c->chain[s].source == ZCHAIN_COPIED);
 	chain->buf = arena_space(c, ZUR_MAX_LENGTH);
 	chain->cached = true;
-	c->nrecords++;
-	chain->window = c->view->nrecords++ < MANY_RECORDS || c->view->unseen != NULL
+	chain->window = c->view->nrecords < MANY_RECORDS || c->view->unseen != NULL
 		? &c->window[s % WINDOWS] : NULL;
 	step = zchain_next(chain, &rec);
 	if (step != ZCHAIN_RECORD)
@@ -473,15 +502,15 @@ collect_record(Collector *c, int s)
 		}
 		/* the record's row needs no older record, other rows may */
 		accepted = chain->here;
-		rec.payload_len = 0;
 	}
+	has_layout = accepted == InvalidUndoPtr && zchain_next_beside(chain) > 0 &&
+		zur_layout(chain->bytes, &rec, &layout);
+	note_change(c, s, &rec, zrecord_range(&rec), accepted);
+	if (has_layout)
+		while (zchain_next_alike(chain, &layout, &rec))
+			note_change(c, s, &rec, 1, InvalidUndoPtr);
 	if (chain->next != InvalidUndoPtr)
 		zu_cache_prefetch(chain->next);
-	if (rec.type == ZUR_LOCK)
-		return true;
-	if (rec.payload_len > 0 && !chain->in_place)
-		arena_take(c, rec.length);	/* the payload lies in chain->buf */
-	add_change(c, s, &rec, accepted);
 	return true;
 }
 
@@ -498,7 +527,8 @@ collect_slots(Collector *c)
 	const ZSlotView *slots = &c->view->slots;
 	bool		complete = true;
 	bool		more;
-	int			n = 0;
+	uint32		fenced = 0;		/* records that were read before the fence was
+								 * taken last */
 
 	memset(c->touched, 0, c->maxoff + 1);
 	c->nrecords = 0;
@@ -523,13 +553,14 @@ collect_slots(Collector *c)
 		{
 			if (!c->pending[s] || c->chain[s].next == InvalidUndoPtr)
 				continue;
-			complete = collect_record(c, s);
+			complete = collect_records(c, s);
 			more |= (c->chain[s].next != InvalidUndoPtr);
-			if (++n % FENCED_RECORDS == 0)
+			if (c->nrecords - fenced >= FENCED_RECORDS)
 			{
 				zu_read_end();
 				CHECK_FOR_INTERRUPTS();
 				zu_read_begin();
+				fenced = c->nrecords;
 			}
 		}
 		if (unlikely(c->nrecords > MAX_RECORDS) && c->view->unseen != NULL)
@@ -616,23 +647,19 @@ insertion_before(Collector *c, OffsetNumber off, const char *raw, Size rawlen)
 }
 
 /*
- * Sets c->step to the record of the change, as zwalk_undo_record needs it.
- * Returns its payload, *rawlen bytes; NULL for an insertion.
+ * Returns the raw payload of a change that is not accepted, *rawlen bytes; NULL
+ * for an insertion, or if it is malformed.
  */
 static const char *
-form_record(Collector *c, const Change *change, Size *rawlen)
+raw_payload(Collector *c, const Change *change, Size *rawlen)
 {
-	ZuRecord   *rec = &c->step;
+	ZuRecord	rec = {0};
 
-	rec->type = change->type;
-	rec->xflags = change->xflags;
-	rec->payload = change->payload;
-	rec->payload_len = change->payload_len;
-	rec->relnumber = c->relnumber;
-	*rawlen = 0;
-	if (rec->type == ZUR_INSERT)
-		return NULL;
-	return zur_raw_payload(rec, c->raw, sizeof(c->raw), rawlen);
+	rec.type = change->type;
+	rec.xflags = change->xflags;
+	rec.payload = change->payload;
+	rec.payload_len = change->payload_len;
+	return zur_raw_payload(&rec, c->raw, sizeof(c->raw), rawlen);
 }
 
 /* Adds the row to the view's set of those that the snapshot does not see. */
@@ -679,7 +706,7 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 		memcpy(row, bytes, len);
 	for (;;)
 	{
-		ZuRecord   *rec = &c->step;
+		ZuRecordType type = change->type;
 		const char *raw;
 		Size		rawlen;
 
@@ -692,8 +719,11 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 			c->first[s][off] = change->next;
 		newest = change->xid;
 		changed = true;
-		raw = form_record(c, change, &rawlen);
-		if (!has_bytes && (rec->type == ZUR_DELETE || rec->type == ZUR_MOVE))
+		raw = change->payload;
+		rawlen = change->payload_len;
+		if (unlikely(change->xflags & ZUX_LZ4))
+			raw = raw_payload(c, change, &rawlen);
+		if (!has_bytes && (type == ZUR_DELETE || type == ZUR_MOVE))
 		{
 			const Change *insertion = insertion_before(c, off, raw, rawlen);
 
@@ -714,7 +744,7 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 			if (!exists)
 				break;
 		}
-		if (!zwalk_undo_record(row, &len, has_bytes, &exists, rec, raw, rawlen))
+		if (!zwalk_undo_record(row, &len, has_bytes, &exists, type, raw, rawlen))
 		{
 			corrupt_row(c, view->slots.s[s].ptr);
 			return;

@@ -685,12 +685,11 @@ next_whole(ZChain *chain, ZuRecord *rec)
 		zu_cache_tidy();
 	step = zchain_next(chain, rec);
 	chain->cached = false;
-	if (step == ZCHAIN_RECORD && chain->in_place)
+	if (step == ZCHAIN_RECORD && chain->bytes != chain->buf && rec->payload != NULL)
 	{
 		Assert(rec->payload_len <= ZUR_MAX_LENGTH);
 		memcpy(chain->buf, rec->payload, rec->payload_len);
 		rec->payload = chain->buf;
-		chain->in_place = false;
 	}
 	return step;
 }
@@ -769,7 +768,6 @@ next_or_range(ZChain *chain, ZuRecord *rec)
 		if (backend.range.xid < chain->oldest)
 			return ZCHAIN_SETTLED;
 		*rec = backend.range;
-		chain->in_place = false;
 		chain->here = chain->next;
 		chain->next = rec->prev;
 		return ZCHAIN_RECORD;

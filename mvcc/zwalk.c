@@ -294,7 +294,7 @@ zwalk_find_author(ZWalk *walk, ZAccept *accept)
  * buffer.
  */
 bool
-zwalk_undo_record(char *row, int *len, bool has_bytes, bool *exists, const ZuRecord *rec,
+zwalk_undo_record(char *row, int *len, bool has_bytes, bool *exists, ZuRecordType type,
 				  const char *raw, Size rawlen)
 {
 	const char *p = raw;
@@ -302,9 +302,9 @@ zwalk_undo_record(char *row, int *len, bool has_bytes, bool *exists, const ZuRec
 	ZHeader		old;
 	Size		datalen;
 
-	if (raw == NULL && rec->type != ZUR_INSERT)
+	if (raw == NULL && type != ZUR_INSERT)
 		return false;
-	switch (rec->type)
+	switch (type)
 	{
 		case ZUR_INSERT:
 			*exists = false;
@@ -365,8 +365,8 @@ zwalk_step_back(ZWalk *walk)
 	}
 	if (walk->rec.type != ZUR_INSERT)
 		raw = zur_raw_payload(&walk->rec, walk->raw, sizeof(walk->raw), &rawlen);
-	if (!zwalk_undo_record(walk->row, &walk->len, walk->has_bytes, &walk->exists, &walk->rec, raw,
-						   rawlen))
+	if (!zwalk_undo_record(walk->row, &walk->len, walk->has_bytes, &walk->exists,
+						   walk->rec.type, raw, rawlen))
 		zvis_corrupt_chain(walk->rel, walk->block, walk->rec_ptr);
 	if (walk->exists)
 		walk->header = zheader_get(walk->row);

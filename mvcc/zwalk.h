@@ -198,11 +198,12 @@ extern void zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live);
 
 /*
  * zwalk_undo_record: turns the row bytes at row (*len, capacity BLCKSZ) into
- * the version before rec; raw is the raw payload of rec. Sets *exists to false
- * for an insertion. Returns false if the record does not fit the row.
+ * the version before a record of this type, whose raw payload is given (NULL
+ * for an insertion). Sets *exists to false for an insertion. Returns false if
+ * the record does not fit the row.
  */
 extern bool zwalk_undo_record(char *row, int *len, bool has_bytes, bool *exists,
-							  const ZuRecord *rec, const char *raw, Size rawlen);
+							  ZuRecordType type, const char *raw, Size rawlen);
 
 /*
  * zwalk_jump_to_image: replaces a copy of a page and the view of its slots by

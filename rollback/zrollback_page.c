@@ -123,6 +123,9 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 	ZChain		chain;
 	ZXid		xid = ZSLOT_XID(slot);
 	ZXid		known_aborted = InvalidZXid;
+	ZuRecord	rec;
+	ZurLayout	layout;
+	bool		has_layout = false; /* of rec */
 
 	Assert(zc_buffer_exclusive(t->buf));
 	if (slot->ptr == InvalidUndoPtr || zslot_locks_only(slot))
@@ -141,18 +144,21 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 	chain.window = &pops->window;
 	for (;;)
 	{
-		ZuRecord	rec;
 		Size		rawlen = 0;
 		const char *payload = NULL;
 
-		if (zchain_next(&chain, &rec) != ZCHAIN_RECORD)
+		if (!has_layout || !zchain_next_alike(&chain, &layout, &rec))
 		{
-			if (pops->nrecords == 0)
-				corrupt_record(t, slot->ptr);
-			/* the rest of the chain is visible to all */
-			pops->new_xid = InvalidZXid;
-			pops->new_ptr = InvalidUndoPtr;
-			return true;
+			if (zchain_next(&chain, &rec) != ZCHAIN_RECORD)
+			{
+				if (pops->nrecords == 0)
+					corrupt_record(t, slot->ptr);
+				/* the rest of the chain is visible to all */
+				pops->new_xid = InvalidZXid;
+				pops->new_ptr = InvalidUndoPtr;
+				return true;
+			}
+			has_layout = zchain_next_beside(&chain) > 0 && zur_layout(chain.bytes, &rec, &layout);
 		}
 		if (rec.xid != known_aborted && !is_aborted(t, rec.xid, oldest))
 		{
@@ -167,7 +173,7 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 		if (!zpage_undo(pops->page.data, s, &rec, payload, rawlen))
 			corrupt_record(t, chain.here);
 		if (pops->undo_len + rec.length <= MAX_LOGGED_UNDO)
-			memcpy(pops->undo + pops->undo_len, pops->buf, rec.length);
+			memcpy(pops->undo + pops->undo_len, chain.bytes, rec.length);
 		pops->undo_len += rec.length;
 		pops->nrecords++;
 	}

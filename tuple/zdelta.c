@@ -232,7 +232,7 @@ zdelta_wal_put(char *p, const ZDelta *d, const char *oldbytes, const char *newby
  * Prepares to read the packed delta at p. Returns false if its first byte is
  * not valid.
  */
-static bool
+static inline bool
 reader_start(DeltaReader *r, const char *p, const char *end, bool wal)
 {
 	uint8		head;
@@ -252,7 +252,7 @@ reader_start(DeltaReader *r, const char *p, const char *end, bool wal)
 }
 
 /* Returns the next len bytes, or NULL if fewer are left. */
-static const char *
+static inline const char *
 reader_bytes(DeltaReader *r, uint32 len)
 {
 	const char *bytes = r->p;
@@ -263,8 +263,11 @@ reader_bytes(DeltaReader *r, uint32 len)
 	return bytes;
 }
 
-/* Reads one run; returns false if it is not valid (DELTA-1). */
-static bool
+/*
+ * Reads one run; returns false if it is not valid (DELTA-1). Inline, for
+ * readers of long chains.
+ */
+static pg_attribute_always_inline bool
 reader_next(DeltaReader *r, PackedRun *run)
 {
 	r->p = zvarint_get(r->p, r->end, &run->off);
@@ -327,9 +330,17 @@ zdelta_undo_apply(const char *p, const char *end, char *dst, Size *len, Size cap
 		return NULL;
 	for (int i = 0; i < r.nruns; i++)
 	{
-		if (!reader_next(&r, &run) ||
-			!replace_bytes(dst, len, cap, run.off, run.newlen, run.oldbytes, run.oldlen))
+		if (!reader_next(&r, &run))
 			return NULL;
+		if (r.resized)
+		{
+			if (!replace_bytes(dst, len, cap, run.off, run.newlen, run.oldbytes, run.oldlen))
+				return NULL;
+		}
+		else if (run.off + run.oldlen > *len)
+			return NULL;
+		else
+			memcpy(dst + run.off, run.oldbytes, run.oldlen);
 	}
 	return r.p;
 }

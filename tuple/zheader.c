@@ -31,17 +31,32 @@
 
 #define ZH_SHAPE	(ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL)
 
-#define COMPACT_LONG		0x1
+#define COMPACT_LONG	0x1
 #define COMPACT_SLOT_SHIFT	1
-#define COMPACT_STATE_SHIFT 10
-#define COMPACT_OTHER_PART	0x1000
-#define COMPACT_KEY_CHANGE	0x2000
-#define COMPACT_STALE_KEYS	0x4000
-#define COMPACT_SPECULATIVE 0x8000
-#define COMPACT_NATTS_SHIFT 16
-#define COMPACT_NULLS		(UINT32_C(1) << 27)
-#define COMPACT_EXTERNAL	(UINT32_C(1) << 28)
-#define COMPACT_ZERO		(UINT32_C(7) << 29)
+#define COMPACT_ZERO	(UINT32_C(7) << 29)
+/*
+ * Neighbouring fields that are neighbours in a header too, and how much farther
+ * left, or right, they are there.
+ */
+#define COMPACT_SLOT	UINT32_C(0x03FE)
+#define SLOT_LEFT		10
+#define COMPACT_STATE	UINT32_C(0x1C00)	/* and other partition */
+#define STATE_LEFT		12
+#define COMPACT_FLAGS	UINT32_C(0xE000)	/* key change, stale keys,
+											 * speculative */
+#define FLAGS_LEFT		15
+#define COMPACT_NATTS	(UINT32_C(0x7FF) << 16)
+#define NATTS_RIGHT		16
+#define COMPACT_SHAPE	(UINT32_C(3) << 27) /* nulls, external */
+#define SHAPE_RIGHT		7
+
+StaticAssertDecl((ZHeader) COMPACT_SLOT << SLOT_LEFT == ZH_SLOT_MASK &&
+				 (ZHeader) COMPACT_STATE << STATE_LEFT == (ZH_STATE_MASK | ZH_OTHER_PART) &&
+				 (ZHeader) COMPACT_FLAGS << FLAGS_LEFT ==
+				 (ZH_KEY_CHANGE | ZH_STALE_KEYS | ZH_SPECULATIVE) &&
+				 COMPACT_NATTS >> NATTS_RIGHT == ZH_NATTS_MASK &&
+				 COMPACT_SHAPE >> SHAPE_RIGHT == (ZH_NULLS | ZH_EXTERNAL),
+				 "fields of the compact form");
 
 /*
  * Returns true if the compact form of h must contain its shape (attributes,
@@ -62,25 +77,14 @@ zheader_compact_put(char *p, ZHeader h, ZHeader base)
 
 	Assert(ZH_NATTS(h) <= MaxHeapAttributeNumber);
 
-	c |= (uint32) ZH_SLOT(h) << COMPACT_SLOT_SHIFT;
-	c |= (uint32) ZH_STATE(h) << COMPACT_STATE_SHIFT;
-	if (h & ZH_OTHER_PART)
-		c |= COMPACT_OTHER_PART;
-	if (h & ZH_KEY_CHANGE)
-		c |= COMPACT_KEY_CHANGE;
-	if (h & ZH_STALE_KEYS)
-		c |= COMPACT_STALE_KEYS;
-	if (h & ZH_SPECULATIVE)
-		c |= COMPACT_SPECULATIVE;
-
+	c |= (uint32) (h >> SLOT_LEFT) & COMPACT_SLOT;
+	c |= (uint32) (h >> STATE_LEFT) & COMPACT_STATE;
+	c |= (uint32) (h >> FLAGS_LEFT) & COMPACT_FLAGS;
 	if (needs_long_form(h, base))
 	{
 		c |= COMPACT_LONG;
-		c |= (uint32) ZH_NATTS(h) << COMPACT_NATTS_SHIFT;
-		if (h & ZH_NULLS)
-			c |= COMPACT_NULLS;
-		if (h & ZH_EXTERNAL)
-			c |= COMPACT_EXTERNAL;
+		c |= (uint32) (h << NATTS_RIGHT) & COMPACT_NATTS;
+		c |= (uint32) (h << SHAPE_RIGHT) & COMPACT_SHAPE;
 	}
 
 	*p++ = (char) c;
@@ -118,13 +122,10 @@ zheader_compact_get(const char *p, const char *end, ZHeader base, ZHeader *h)
 		p += 2;
 		if (c & COMPACT_ZERO)
 			return NULL;
-		r = (c >> COMPACT_NATTS_SHIFT) & ZH_NATTS_MASK;
+		r = (c & COMPACT_NATTS) >> NATTS_RIGHT;
 		if (r > MaxHeapAttributeNumber)
 			return NULL;
-		if (c & COMPACT_NULLS)
-			r |= ZH_NULLS;
-		if (c & COMPACT_EXTERNAL)
-			r |= ZH_EXTERNAL;
+		r |= (c & COMPACT_SHAPE) >> SHAPE_RIGHT;
 	}
 	else
 	{
@@ -133,16 +134,9 @@ zheader_compact_get(const char *p, const char *end, ZHeader base, ZHeader *h)
 		r = base & ZH_SHAPE;
 	}
 
-	r |= (ZHeader) ((c >> COMPACT_SLOT_SHIFT) & 0x1FF) << ZH_SLOT_SHIFT;
-	r |= (ZHeader) ((c >> COMPACT_STATE_SHIFT) & 3) << ZH_STATE_SHIFT;
-	if (c & COMPACT_OTHER_PART)
-		r |= ZH_OTHER_PART;
-	if (c & COMPACT_KEY_CHANGE)
-		r |= ZH_KEY_CHANGE;
-	if (c & COMPACT_STALE_KEYS)
-		r |= ZH_STALE_KEYS;
-	if (c & COMPACT_SPECULATIVE)
-		r |= ZH_SPECULATIVE;
+	r |= (ZHeader) (c & COMPACT_SLOT) << SLOT_LEFT;
+	r |= (ZHeader) (c & COMPACT_STATE) << STATE_LEFT;
+	r |= (ZHeader) (c & COMPACT_FLAGS) << FLAGS_LEFT;
 	Assert((r & (ZH_LOCK_MASK | ZH_SLACK | ZH_TAG_MASK)) == 0); /* HEADER-1 */
 	*h = r;
 	return p;
@@ -155,7 +149,7 @@ zheader_compact_set_slot(char *p, int slot)
 	uint32		c = (uint32) (uint8) p[0] | (uint32) (uint8) p[1] << 8;
 
 	Assert(slot >= 0 && slot <= 0x1FF);
-	c = (c & ~(0x1FFU << COMPACT_SLOT_SHIFT)) | (uint32) slot << COMPACT_SLOT_SHIFT;
+	c = (c & ~COMPACT_SLOT) | (uint32) slot << COMPACT_SLOT_SHIFT;
 	p[0] = (char) c;
 	p[1] = (char) (c >> 8);
 }

@@ -321,7 +321,6 @@ extern void zu_op_redo(XLogReaderState *record, uint8 first_block_id, const ZuOp
 typedef enum ZuFetchResult
 {
 	ZU_FETCHED,
-	ZU_FETCHED_IN_PLACE,		/* zu_fetch_cached only */
 	ZU_DISCARDED,
 	ZU_DAMAGED					/* zu_try_fetch only */
 } ZuFetchResult;
@@ -426,11 +425,13 @@ extern void zu_prefetch(UndoPtr ptr);
 /*
  * Does the same as zu_fetch, for callers that come to the same undo pages again
  * and again: these pages are copied, up to 32 MB of them until the end of the
- * transaction. With ZU_FETCHED_IN_PLACE, buf is untouched, and rec->payload
- * stays valid until zu_cache_tidy or the end of the transaction.
+ * transaction. *bytes is set to the record's: buf, or, in a copy, others that
+ * stay valid until zu_cache_tidy or the end of the transaction, as rec->payload
+ * does.
  */
 extern ZuFetchResult zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber,
-									 BlockNumber expect_block, ZuRecord *rec, char *buf);
+									 BlockNumber expect_block, ZuRecord *rec, char *buf,
+									 const char **bytes);
 
 /*
  * A copy of one undo page, for a reader of records of which many that lie on
@@ -451,7 +452,8 @@ typedef struct ZuWindow
 /*
  * zu_window_start: empties the window. zu_fetch_window: does the same as
  * zu_fetch, but copies a page into the window when two records in succession
- * are read from it, and then reads records of that page in the copy.
+ * are read from it, and then reads records of that page in the copy. *bytes is
+ * set to the record's: buf, or those in the window, valid until the next call.
  */
 static inline void
 zu_window_start(ZuWindow *window)
@@ -461,7 +463,20 @@ zu_window_start(ZuWindow *window)
 }
 
 extern ZuFetchResult zu_fetch_window(ZuWindow *window, UndoPtr ptr, RelFileNumber expect_relnumber,
-									 BlockNumber expect_block, ZuRecord *rec, char *buf);
+									 BlockNumber expect_block, ZuRecord *rec, char *buf,
+									 const char **bytes);
+
+/*
+ * zu_copied_before: returns how far before the record at here another one, at
+ * ptr, lies on the same undo page; 0 if it does not.
+ *
+ * zu_copied_alike: returns whether the record at ptr, which lies in len bytes
+ * of a copy, has the layout of the one that rec was read from. Then rec is set
+ * to what zu_fetch would give, else it is unchanged.
+ */
+extern Size zu_copied_before(UndoPtr ptr, UndoPtr here);
+extern bool zu_copied_alike(UndoPtr ptr, const char *bytes, Size len, const ZurLayout *layout,
+							ZuRecord *rec);
 
 /* Does what zu_prefetch does, for a record that zu_fetch_cached will read. */
 extern void zu_cache_prefetch(UndoPtr ptr);

@@ -235,49 +235,48 @@ copy_is_right(UndoPtr ptr, const ZuRecord *rec, const char *bytes)
 #endif
 
 /*
+ * Reads the record at ptr, which begins in the have bytes at p of a copy of its
+ * page. Returns false for what is left to zu_fetch: records that continue on
+ * the next page, those of another table page, and faults.
+ */
+static inline bool
+read_copied(UndoPtr ptr, const char *p, Size have, RelFileNumber relnumber, BlockNumber block,
+			ZuRecord *rec)
+{
+	if (!zur_unpack(p, have, rec) || rec->relnumber != relnumber || rec->block != block ||
+		!zxid_possible(rec->xid))
+		return false;
+	Assert(copy_is_right(ptr, rec, p)); /* UNDO-29 */
+	zcount_read(ZCOUNT_READ, 1);
+	return true;
+}
+
+/*
  * zu_fetch_cached: See undo.h. Leaves to zu_fetch what a copy does not hold:
- * pages that are not copied (yet), records that straddle pages, and everything
- * that looks wrong.
+ * pages that are not copied (yet), and what read_copied does not read.
  */
 ZuFetchResult
 zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
-				ZuRecord *rec, char *buf)
+				ZuRecord *rec, char *buf, const char **bytes)
 {
 	int			off = zuptr_byte(ptr) % BLCKSZ;
-	CacheEntry *entry;
+	CacheEntry *entry = NULL;
 
-	if (ptr == InvalidUndoPtr || zuptr_is_temp(ptr))
-		return zu_fetch(ptr, expect_relnumber, expect_block, rec, buf);
-	entry = find_entry(ptr);
-	if (entry == NULL)
-		return zu_fetch(ptr, expect_relnumber, expect_block, rec, buf);
-	if (off >= entry->copied)
+	if (ptr != InvalidUndoPtr && !zuptr_is_temp(ptr))
+		entry = find_entry(ptr);
+	if (entry != NULL && off >= entry->copied && ++entry->met >= WORTH_A_COPY)
 	{
-		if (++entry->met < WORTH_A_COPY)
-			return zu_fetch(ptr, expect_relnumber, expect_block, rec, buf);
 		entry->met = 0;
 		if (!copy_page(entry, ptr))
-			return zu_fetch(ptr, expect_relnumber, expect_block, rec, buf);
+			entry = NULL;
 	}
-	if (off >= ZU_PAGE_DATA && off < entry->copied)
+	if (entry != NULL && off >= ZU_PAGE_DATA && off < entry->copied)
 	{
-		const char *p = copy_of(entry) + off;
-		Size		have = entry->copied - off;
-		Size		length = zur_peek_length(p, have);
-
-		/*
-		 * everything else is left to zu_fetch: records that continue on the
-		 * next page, and faults
-		 */
-		if (length != 0 && length <= have && zur_unpack(p, have, rec) &&
-			rec->relnumber == expect_relnumber && rec->block == expect_block &&
-			zxid_possible(rec->xid))
-		{
-			Assert(copy_is_right(ptr, rec, p)); /* UNDO-29 */
-			zcount_read(ZCOUNT_READ, 1);
-			return ZU_FETCHED_IN_PLACE;
-		}
+		*bytes = copy_of(entry) + off;
+		if (read_copied(ptr, *bytes, entry->copied - off, expect_relnumber, expect_block, rec))
+			return ZU_FETCHED;
 	}
+	*bytes = buf;
 	return zu_fetch(ptr, expect_relnumber, expect_block, rec, buf);
 }
 
@@ -288,11 +287,12 @@ zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_
  */
 ZuFetchResult
 zu_fetch_window(ZuWindow *window, UndoPtr ptr, RelFileNumber expect_relnumber,
-				BlockNumber expect_block, ZuRecord *rec, char *buf)
+				BlockNumber expect_block, ZuRecord *rec, char *buf, const char **bytes)
 {
 	int			off = zuptr_byte(ptr) % BLCKSZ;
 	UndoPtr		first = ptr - off;
 
+	*bytes = buf;
 	if (ptr == InvalidUndoPtr || zuptr_is_temp(ptr))
 		return zu_fetch(ptr, expect_relnumber, expect_block, rec, buf);
 	if (window->first != first && window->last == first)
@@ -308,26 +308,31 @@ zu_fetch_window(ZuWindow *window, UndoPtr ptr, RelFileNumber expect_relnumber,
 	window->last = first;
 	if (window->first == first && off >= ZU_PAGE_DATA && off < window->lower)
 	{
-		const char *p = window->page.data + off;
-		Size		have = window->lower - off;
-		Size		length = zur_peek_length(p, have);
-
 		Assert(window->lower <= BLCKSZ);
-		if (length != 0 && length <= have && length <= ZUR_MAX_LENGTH)
-		{
-			memcpy(buf, p, length);
-			if (zur_unpack(buf, length, rec) && zxid_possible(rec->xid) &&
-				rec->relnumber == expect_relnumber && rec->block == expect_block)
-			{
-				Assert(copy_is_right(ptr, rec, buf));	/* UNDO-29 */
-				zcount_read(ZCOUNT_READ, 1);
-				return ZU_FETCHED;
-			}
-		}
+		*bytes = window->page.data + off;
+		if (read_copied(ptr, *bytes, window->lower - off, expect_relnumber, expect_block, rec))
+			return ZU_FETCHED;
+		*bytes = buf;
 	}
 	if (window->try)
 		return zu_try_fetch(ptr, expect_relnumber, expect_block, rec, buf);
 	return zu_fetch(ptr, expect_relnumber, expect_block, rec, buf);
+}
+
+Size
+zu_copied_before(UndoPtr ptr, UndoPtr here)
+{
+	return ptr < here && here - ptr + ZU_PAGE_DATA <= zuptr_byte(here) % BLCKSZ ? here - ptr : 0;
+}
+
+bool
+zu_copied_alike(UndoPtr ptr, const char *bytes, Size len, const ZurLayout *layout, ZuRecord *rec)
+{
+	if (!zur_is_alike(layout, bytes, len, rec))
+		return false;
+	Assert(copy_is_right(ptr, rec, bytes)); /* UNDO-29 */
+	zcount_read(ZCOUNT_READ, 1);
+	return true;
 }
 
 void

@@ -383,8 +383,9 @@ zu_skip(UndoPtr ptr, const ZuRecord *like, OffsetNumber off, int *n)
 	Buffer		bufno;
 	Page		p;
 	int			lower;
+	ZuRecord	rec = {0};
 	ZurLayout	layout = {0};
-	bool		alike = false;	/* layout is set */
+	bool		alike = false;	/* layout is set, and rec of this layout */
 
 	Assert(zu_my.entry != NULL && ptr != InvalidUndoPtr && !zuptr_is_temp(ptr));
 	taken = zu_fence_enter();
@@ -401,27 +402,21 @@ zu_skip(UndoPtr ptr, const ZuRecord *like, OffsetNumber off, int *n)
 	{
 		int			at = (int) (ptr - first);
 		const char *src = (const char *) p + at;
-		OffsetNumber about;
-		UndoPtr		prev = InvalidUndoPtr;
 
 		if (at < ZU_PAGE_DATA || at >= lower)
 			break;
-		if (!alike || !zur_is_alike(&layout, src, lower - at, &about, &prev))
+		if (!alike || !zur_is_alike(&layout, src, lower - at, &rec))
 		{
-			ZuRecord	rec;
-
 			if (!read_record(src, lower - at, like->relnumber, like->block, &rec) ||
 				rec.xid != like->xid || rec.cid != like->cid ||
 				(rec.nrows > 1 && off > rec.offset && off < rec.offset + rec.nrows) ||
 				(rec.type == ZUR_LOCK && rec.open))
 				break;
-			about = rec.offset;
-			prev = rec.prev;
 			alike = zur_layout(src, &rec, &layout);
 		}
-		if (about == off)
+		if (rec.offset == off)
 			break;
-		ptr = prev;
+		ptr = rec.prev;
 		(*n)++;
 		zcount_read(ZCOUNT_READ, 1);
 	}

@@ -327,7 +327,7 @@ zur_unpack(const char *src, Size len, ZuRecord *rec)
 	Size		length = zur_peek_length(src, len);
 	const char *p = src + 3;
 	const char *end = src + length;
-	uint64		v;
+	uint64		v = 0;
 	uint32		delta;
 
 	if (length == 0 || length > len)
@@ -339,19 +339,16 @@ zur_unpack(const char *src, Size len, ZuRecord *rec)
 	if ((rec->flags & (ZUF_TOPXID | ZUF_FIRST)) == ZUF_TOPXID)
 		return false;
 
-	if (!get_le(&p, end, 6, &v))
-		return false;
+	(void) get_le(&p, end, 6, &v);	/* length >= SHORTEST_RECORD */
 	rec->xid = rec->topxid = v;
 	p = zvarint_get(p, end, &delta);
-	if (p == NULL || !get_le(&p, end, 4, &v))
+	if (p == NULL || end - p < FIXED_MIDDLE)
 		return false;
+	(void) get_le(&p, p + FIXED_MIDDLE, 8, &v);
 	rec->reloid = (Oid) v;
 	rec->relnumber = rec->reloid + (uint32) zigzag_decode(delta);
-	if (!get_le(&p, end, 4, &v))
-		return false;
-	rec->block = (BlockNumber) v;
-	if (!get_le(&p, end, 2, &v))
-		return false;
+	rec->block = (BlockNumber) (v >> 32);
+	(void) get_le(&p, p + 2, 2, &v);
 	rec->offset = (OffsetNumber) (v & OFFSET_MASK);
 	rec->xflags = (uint16) (v & XFLAGS_MASK);
 	p = zvarint_get(p, end, &rec->cid);
@@ -396,10 +393,28 @@ zur_layout(const char *src, const ZuRecord *rec, ZurLayout *layout)
 	layout->offset_at = FIXED_START + (int) zvarint_size(zigzag_encode((int32) (rec->relnumber -
 																				rec->reloid))) + 8;
 	layout->prev_at = layout->offset_at + 2 + (int) zvarint_size(rec->cid);
-	layout->least = layout->prev_at + 8 +
-		(rec->type == ZUR_LOCK ? 1 : rec->type == ZUR_DELETE ? 3 : 2);
+	layout->payload_at = layout->prev_at + 8 + (rec->type == ZUR_UPDATE ? 0 : 1);
+	layout->least = layout->payload_at + (rec->type == ZUR_LOCK ? 0 : 2);
 	Assert(memcmp(src + layout->prev_at, &rec->prev, 8) == 0);
+	Assert(rec->payload == NULL || rec->payload == src + layout->payload_at);
 	return true;
+}
+
+/* Returns whether the n bytes at a and at b, 8 at least, are equal. */
+static inline bool
+same_bytes(const char *a, const char *b, int n)
+{
+	uint64		first[2];
+	uint64		last[2];
+
+	Assert(n >= 8);
+	if (unlikely(n > 16))
+		return memcmp(a, b, n) == 0;
+	memcpy(&first[0], a, 8);
+	memcpy(&first[1], b, 8);
+	memcpy(&last[0], a + n - 8, 8);
+	memcpy(&last[1], b + n - 8, 8);
+	return first[0] == first[1] && last[0] == last[1];
 }
 
 /*
@@ -408,26 +423,42 @@ zur_layout(const char *src, const ZuRecord *rec, ZurLayout *layout)
  * ZUX_LZ4. The number of rows of a DELETE that is not open is one byte, 0.
  */
 bool
-zur_is_alike(const ZurLayout *layout, const char *src, Size len, OffsetNumber *off, UndoPtr *prev)
+zur_is_alike(const ZurLayout *layout, const char *src, Size len, ZuRecord *rec)
 {
 	Size		length = zur_peek_length(src, len);
 	const char *end = src + length;
 	const char *p = src + layout->offset_at;
-	uint64		v = 0;
+	int			cid_at = layout->offset_at + 2;
+	uint64		word = 0;
+	UndoPtr		prev = InvalidUndoPtr;
 
 	if (length < (Size) layout->least || length > len || src[0] != layout->src[0] ||
-		(((uint8) src[0] & TYPE_MASK) == ZUR_LOCK &&
-		 (length != layout->length || ((uint8) src[length - 1] & OPEN_LOCK) != 0)) ||
-		(((uint8) src[0] & TYPE_MASK) == ZUR_DELETE && src[layout->prev_at + 8] != 0) ||
-		memcmp(src + 3, layout->src + 3, layout->offset_at - 3) != 0 ||
-		memcmp(p + 2, layout->src + layout->offset_at + 2,
-			   layout->prev_at - layout->offset_at - 2) != 0)
+		!same_bytes(src + 3, layout->src + 3, layout->offset_at - 3) ||
+		src[cid_at] != layout->src[cid_at] ||
+		(layout->prev_at - cid_at > 1 &&
+		 memcmp(src + cid_at, layout->src + cid_at, layout->prev_at - cid_at) != 0))
 		return false;
-	(void) get_le(&p, end, 2, &v);
-	*off = (OffsetNumber) (v & OFFSET_MASK);
+	if (rec->type != ZUR_UPDATE &&
+		(rec->type == ZUR_DELETE ? src[layout->prev_at + 8] != 0 :
+		 length != layout->length || ((uint8) src[length - 1] & OPEN_LOCK) != 0))
+		return false;
+	(void) get_le(&p, end, 2, &word);
 	p = src + layout->prev_at;
-	(void) get_le(&p, end, 8, prev);
-	return *prev != InvalidUndoPtr;
+	(void) get_le(&p, end, 8, &prev);
+	if (prev == InvalidUndoPtr)
+		return false;
+	rec->offset = (OffsetNumber) (word & OFFSET_MASK);
+	rec->xflags = (uint16) (word & XFLAGS_MASK);
+	rec->prev = prev;
+	rec->length = (uint16) length;
+	if (rec->type == ZUR_LOCK)
+		rec->lockmode = (uint8) src[length - 1];
+	else
+	{
+		rec->payload = src + layout->payload_at;
+		rec->payload_len = (uint16) (length - layout->payload_at);
+	}
+	return true;
 }
 
 /*

@@ -250,7 +250,7 @@ extern bool zur_unpack(const char *src, Size len, ZuRecord *rec);
  * Where a record has its offset and the pointer to the record before it. In
  * other records of the same type, transaction, command and table page these
  * fields are at the same places, and the bytes between the length and prev are
- * equal but for the offset.
+ * equal but for the offset and the flags beside it.
  */
 typedef struct ZurLayout
 {
@@ -258,20 +258,20 @@ typedef struct ZurLayout
 	Size		length;
 	int			offset_at;
 	int			prev_at;
+	int			payload_at;
 	int			least;			/* no record of this layout is shorter */
 } ZurLayout;
 
 /*
  * zur_layout: sets *layout from the record at src, which zur_unpack has read
  * as rec. Returns false if records next to it must be decoded by zur_unpack.
- * zur_is_alike: returns whether the record at src (len bytes) has this layout,
- * and sets *off and *prev; zur_unpack then accepts it, too, and gives the same
- * type, xid, cid, relation and block as for rec. If not, only zur_unpack tells
- * what it is.
+ * zur_is_alike: returns whether the record at src (len bytes) has this layout.
+ * Then zur_unpack would accept it, too, and *rec, which has been read from a
+ * record of this layout, is set to what zur_unpack would give. If not, *rec is
+ * unchanged, and only zur_unpack tells what the record is.
  */
 extern bool zur_layout(const char *src, const ZuRecord *rec, ZurLayout *layout);
-extern bool zur_is_alike(const ZurLayout *layout, const char *src, Size len, OffsetNumber *off,
-						 UndoPtr *prev);
+extern bool zur_is_alike(const ZurLayout *layout, const char *src, Size len, ZuRecord *rec);
 
 /*
  * Returns the length of the record that starts at src, from its first 3 bytes;
