@@ -31,6 +31,7 @@
 #include "mvcc/zany.h"
 #include "mvcc/zcommitted.h"
 #include "mvcc/zhandle.h"
+#include "mvcc/zknown.h"
 #include "mvcc/zlevel.h"
 #include "mvcc/zown.h"
 #include "mvcc/zssi.h"
@@ -585,7 +586,7 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId 
 			zu_at_subxact_abort();
 			zreclaim_at_subxact_end(level, false);
 			zhandle_at_subxact_abort(mySubid);
-			zheld_forget();
+			zknown_forget();
 			zu_temp_at_subxact_end(level, false);
 			zrollback_at_subxact_abort(level);
 			zcomputed_at_subxact_abort();

@@ -241,7 +241,7 @@ delete_chunk(Relation rel, ItemPointer tid, Oid valueid, CommandId cid)
 
 	zrowchange_begin(&u, tid, NULL);
 	zwriter_begin_change(&u.writer, rel, cid, true);
-	u.buf = zread_page(rel, zrowchange_block(&u));
+	u.buf = zknown_read(rel, zrowchange_block(&u));
 	wish.buf = u.buf;
 	wish.mode = LockTupleExclusive;
 	for (;;)

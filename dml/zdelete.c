@@ -42,7 +42,7 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
 	zrowchange_begin(&u, tid, NULL);
 	zwriter_begin_change(&u.writer, rel, cid, zc_delete_no_logical);
 	u.only_header = !event && !u.writer.decoded;
-	u.buf = zread_page(rel, zrowchange_block(&u));
+	u.buf = zknown_read(rel, zrowchange_block(&u));
 	for (;;)
 	{
 		result = zrowchange_acquire(&u, snapshot, crosscheck, wait, tmfd);
@@ -86,7 +86,7 @@ zheap_delete_as_of(Relation rel, ItemPointer tid, CommandId cid, TransactionId a
 	if (TransactionIdIsValid(as_of))
 		zown_note_rewrite();
 	zwriter_begin(&u.writer, rel, cid);
-	u.buf = zread_page(rel, zrowchange_block(&u));
+	u.buf = zknown_read(rel, zrowchange_block(&u));
 	for (;;)
 	{
 		LockBuffer(u.buf, BUFFER_LOCK_EXCLUSIVE);

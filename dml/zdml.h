@@ -77,17 +77,12 @@ extern void zreclaim_at_subxact_end(int level, bool committed);
 
 /*
  * zdml_at_xact_end: releases memory that an error has left allocated, and
- * forgets the locks that were noted. Called after every end of a transaction.
- *
- * zheld_forget: forgets the locks that our transaction is known to hold
- * (LOCK-11). Called when a subtransaction has been rolled back, or a file that
- * our transaction has made was emptied.
+ * forgets what was known of pages. Called after every end of a transaction.
  *
  * zcomputed_at_xact_end, zcomputed_at_subxact_abort (dml/zcomputed.c): free
  * what evaluating index expressions has kept.
  */
 extern void zdml_at_xact_end(void);
-extern void zheld_forget(void);
 extern void zcomputed_at_xact_end(void);
 extern void zcomputed_at_subxact_abort(void);
 

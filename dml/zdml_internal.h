@@ -12,9 +12,9 @@
 #include "common/zcount.h"
 #include "dml/zdml.h"
 #include "mvcc/zany.h"
+#include "mvcc/zknown.h"
 #include "mvcc/zlockers.h"
 #include "mvcc/zown.h"
-#include "mvcc/zread.h"
 #include "mvcc/zssi.h"
 #include "mvcc/zvis.h"
 #include "mvcc/zvismap.h"
@@ -529,22 +529,6 @@ extern bool zlock_row(const ZWriter *writer, Buffer buf, OffsetNumber off,
 extern int	zheld_mode(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header);
 extern void zheld_note(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header,
 					   LockTupleMode mode, bool by_tag);
-
-/* A LOCK record of our transaction, or of an earlier one, on a page. */
-typedef struct ZHeldRecord
-{
-	uint64		epoch;
-	UndoPtr		ptr;
-	ZXid		xid;
-	Oid			reloid;
-	RelFileNumber relnumber;
-	BlockNumber block;
-	uint8		slotno;			/* of its chain: its lock tag, if it is open */
-	uint8		mode;
-	bool		open;			/* false: when it was the head of its chain,
-								 * its (sub)transaction had nothing there but
-								 * LOCK records that are not open */
-} ZHeldRecord;
 
 /*
  * zheld_note_record: remembers the record rec, at ptr in the chain of slotno,

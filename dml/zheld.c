@@ -12,9 +12,9 @@
  * open LOCK record locks the rows that have its slot's lock tag (TAG-1 in
  * zlocktag.c), so one search is needed for a page, not one for each row.
  *
- * Called by dml/ with the row's page locked. zheld_forget is also called by
- * hooks.c and vacuum/, without a page. The memory is the backend's own, and
- * bounded. Takes no locks. No crash points.
+ * Called by dml/ with the row's page locked. Locks are forgotten by
+ * zknown_forget. The memory is the backend's own, and bounded. Takes no locks.
+ * No crash points.
  *
  *	LOCK-11	That a lock is not remembered means nothing, and the slots of other
  *		transactions are searched in any case.
@@ -60,17 +60,8 @@ typedef struct HeldLock
 								 * lock is not by tag */
 } HeldLock;
 
-/* The same for LOCK records; one for a page. */
-#define HELD_PAGES 64
-
-static struct
-{
-	uint64		epoch;			/* > 0; locks noted under an earlier epoch are
-								 * forgotten */
-	HeldLock   *locks;			/* HELD_PLACES of them; NULL until the first
-								 * is noted */
-	ZHeldRecord records[HELD_PAGES];
-}			held = {.epoch = 1};
+/* HELD_PLACES locks; NULL until the first is noted. */
+static HeldLock *locks = NULL;
 
 /* Returns the place in the cache for a row. */
 static inline HeldLock *
@@ -78,34 +69,24 @@ place_of(Relation rel, BlockNumber block, OffsetNumber off)
 {
 	uint32		hash = murmurhash32(rel->rd_locator.relNumber ^ murmurhash32(block)) + off;
 
-	return &held.locks[hash % HELD_PLACES];
+	return &locks[hash % HELD_PLACES];
 }
 
 /* Returns whether the place holds a lock of this row. */
 static inline bool
 is_of(const HeldLock *lock, Relation rel, BlockNumber block, OffsetNumber off)
 {
-	return lock->epoch == held.epoch && lock->block == block && lock->off == off &&
+	return lock->epoch == zknown_epoch && lock->block == block && lock->off == off &&
 		lock->relnumber == rel->rd_locator.relNumber && lock->reloid == RelationGetRelid(rel);
-}
-
-/* Returns the place in the cache for a page. */
-static inline ZHeldRecord *
-record_place(Relation rel, BlockNumber block)
-{
-	uint32		hash = murmurhash32(rel->rd_locator.relNumber ^ murmurhash32(block));
-
-	return &held.records[hash % HELD_PAGES];
 }
 
 /* zheld_record: See zdml_internal.h. */
 const ZHeldRecord *
 zheld_record(Relation rel, BlockNumber block)
 {
-	const ZHeldRecord *record = record_place(rel, block);
+	const ZHeldRecord *record = &zknown_page(rel, block)->record;
 
-	return record->block == block && record->relnumber == rel->rd_locator.relNumber &&
-		record->reloid == RelationGetRelid(rel) ? record : NULL;
+	return record->ptr == InvalidUndoPtr ? NULL : record;
 }
 
 /*
@@ -120,7 +101,7 @@ zheld_open_mode(Relation rel, BlockNumber block, int slotno)
 	const ZHeldRecord *record = zheld_record(rel, block);
 
 	Assert(slotno >= 0);
-	if (record == NULL || record->epoch != held.epoch || !record->open ||
+	if (record == NULL || record->epoch != zknown_epoch || !record->open ||
 		record->slotno != slotno)
 		return -1;
 	return (int) record->mode;
@@ -130,16 +111,13 @@ zheld_open_mode(Relation rel, BlockNumber block, int slotno)
 void
 zheld_note_record(Relation rel, BlockNumber block, int slotno, UndoPtr ptr, const ZuRecord *rec)
 {
-	ZHeldRecord *record = record_place(rel, block);
+	ZHeldRecord *record = &zknown_page(rel, block)->record;
 
 	Assert(slotno >= 1 && slotno <= ZPAGE_MAX_INLINE_SLOTS && ptr != InvalidUndoPtr);
 	Assert(rec->type == ZUR_LOCK && rec->lockmode <= LockTupleExclusive);
-	record->epoch = held.epoch;
+	record->epoch = zknown_epoch;
 	record->ptr = ptr;
 	record->xid = rec->xid;
-	record->reloid = RelationGetRelid(rel);
-	record->relnumber = rel->rd_locator.relNumber;
-	record->block = block;
 	record->slotno = (uint8) slotno;
 	record->mode = rec->lockmode;
 	record->open = rec->open;
@@ -168,7 +146,7 @@ zheld_mode(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header)
 {
 	int			mode = -1;
 
-	if (held.locks != NULL)
+	if (locks != NULL)
 		mode = mode_at(place_of(rel, block, off), rel, block, off, header);
 	if (mode < 0 && ZH_TAG(header) != 0)
 	{
@@ -193,28 +171,21 @@ zheld_note(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header,
 
 	Assert(off >= FirstOffsetNumber && mode <= LockTupleExclusive);
 	Assert(!by_tag || ZH_TAG(header) != 0);
-	if (held.locks == NULL)
+	if (locks == NULL)
 	{
-		held.locks = MemoryContextAllocExtended(TopMemoryContext, HELD_PLACES * sizeof(HeldLock),
-												MCXT_ALLOC_NO_OOM | MCXT_ALLOC_ZERO);
-		if (held.locks == NULL)
+		locks = MemoryContextAllocExtended(TopMemoryContext, HELD_PLACES * sizeof(HeldLock),
+										   MCXT_ALLOC_NO_OOM | MCXT_ALLOC_ZERO);
+		if (locks == NULL)
 			return;
 	}
 	lock = place_of(rel, block, off);
 	if (mode_at(lock, rel, block, off, header) >= (int) mode)
 		return;
-	lock->epoch = held.epoch;
+	lock->epoch = zknown_epoch;
 	lock->reloid = RelationGetRelid(rel);
 	lock->relnumber = rel->rd_locator.relNumber;
 	lock->block = block;
 	lock->off = off;
 	lock->mode = (uint8) mode;
 	lock->tag = by_tag ? ZH_TAG(header) : 0;
-}
-
-/* zheld_forget: See zdml.h. */
-void
-zheld_forget(void)
-{
-	held.epoch++;
 }

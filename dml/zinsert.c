@@ -224,7 +224,7 @@ zheap_insert_rows_as_of(Relation rel, const ZNewRows *rows, CommandId cid, ZcOpt
 void
 zheap_tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 token, bool succeeded)
 {
-	Buffer		buf = zread_page(rel, ItemPointerGetBlockNumber(&slot->tts_tid));
+	Buffer		buf = zknown_read(rel, ItemPointerGetBlockNumber(&slot->tts_tid));
 	Page		page = BufferGetPage(buf);
 	xl_zheap_mark xlrec;
 	char		part = ZWL_LAST;

@@ -286,7 +286,7 @@ visit_moved(ZWriter *writer, ItemPointerData tid, Snapshot snapshot, bool take, 
 	*wait_for = InvalidZXid;
 	for (;;)
 	{
-		Buffer		buf = zread_page(rel, ItemPointerGetBlockNumber(&tid));
+		Buffer		buf = zknown_read(rel, ItemPointerGetBlockNumber(&tid));
 		OffsetNumber off = ItemPointerGetOffsetNumber(&tid);
 		ZRowWish	wish = {rel, buf, &tid, writer->cid, InvalidSnapshot, LockTupleKeyShare};
 		ZRowState	state;
@@ -608,7 +608,7 @@ lock_attempt(ZWriter *writer, LockSearch *search, bool *done)
 {
 	Relation	rel = writer->rel;
 	ItemPointerData tid = search->tid;
-	Buffer		buf = zread_page(rel, ItemPointerGetBlockNumber(&tid));
+	Buffer		buf = zknown_read(rel, ItemPointerGetBlockNumber(&tid));
 	ZRowWish	wish = {rel, buf, &tid, writer->cid, search->snapshot, search->mode};
 	ZRowState	state;
 

@@ -255,39 +255,27 @@ keep_locked(Relation rel, Buffer buf, ZPruneItem *items, int n)
 }
 
 /*
- * The page for which pruning found nothing to do last time. It would find
- * nothing again as long as no transaction has ended and `oldest` is the same; a
+ * Returns whether pruning the page found nothing to do. It would find nothing
+ * again as long as no transaction has ended and `oldest` is the same; a
  * statement that moves all rows of a page prunes it for each of them. What an
  * undone change leaves, a room or slack, is found at the next end of a
  * transaction.
  */
-static struct
-{
-	RelFileLocator locator;
-	BlockNumber block;
-	ZXid		oldest;
-	uint64		completions;
-}			in_vain;
-
-/*
- * Returns whether pruning the page found nothing to do, and nothing can have
- * changed since.
- */
 static bool
-was_in_vain(Relation rel, BlockNumber block, ZXid oldest, uint64 completions)
+was_in_vain(const ZKnownPage *known, ZXid oldest, uint64 completions)
 {
-	return in_vain.block == block && RelFileLocatorEquals(in_vain.locator, rel->rd_locator) &&
-		in_vain.oldest == oldest && in_vain.completions == completions;
+	return known->in_vain && known->oldest == oldest && known->completions == completions;
 }
 
 /* Remembers that pruning the page in buf found nothing to do. */
 static void
 note_in_vain(Relation rel, Buffer buf, ZXid oldest, uint64 completions)
 {
-	in_vain.locator = rel->rd_locator;
-	in_vain.block = BufferGetBlockNumber(buf);
-	in_vain.oldest = oldest;
-	in_vain.completions = completions;
+	ZKnownPage *known = zknown_page(rel, BufferGetBlockNumber(buf));
+
+	known->in_vain = true;
+	known->oldest = oldest;
+	known->completions = completions;
 }
 
 /*
@@ -315,7 +303,7 @@ zprune_plan(Relation rel, Buffer buf, ZPrunePlan *plan)
 	const ZSlotView *overflow = NULL;
 
 	oldest = zslots_oldest(page);
-	if (was_in_vain(rel, block, oldest, completions))
+	if (was_in_vain(zknown_page(rel, block), oldest, completions))
 		return false;
 	check_rows(rel, buf);
 	if (zpage_has_overflow(page))

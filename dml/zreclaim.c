@@ -75,9 +75,6 @@ typedef struct RoomyPages
 	RoomyPage  *pages;
 	int			npages;
 	int			capacity;
-	RoomyPage	last;			/* the page changed last; space: if it is not
-								 * known, what was made there since */
-	bool		known;			/* the free space of that page is known */
 } RoomyPages;
 
 static RoomyPages my;
@@ -172,35 +169,34 @@ is_milestone(BlockNumber block, OffsetNumber off, int size)
 
 /*
  * zreclaim_note: See zdml_internal.h. Computes the free space only once as long
- * as the page is the same, since that reads all line pointers, and not with the
- * first row; then adds the gains to what is known.
+ * as the page is known, since that reads all line pointers, and not with the
+ * first row; then adds the gains to it.
  */
 void
 zreclaim_note(Relation rel, Buffer buf, OffsetNumber off, int gain)
 {
 	BlockNumber block = BufferGetBlockNumber(buf);
+	ZKnownPage *known = zknown_page(rel, block);
+	RoomyPage	page;
 	bool		looked = false;
 
 	Assert(zc_buffer_locked(buf));
-	if (my.last.relnumber != rel->rd_locator.relNumber || my.last.block != block ||
-		my.last.relid != RelationGetRelid(rel))
+	if (known->space_epoch != zknown_epoch)
 	{
-		my.last.relid = RelationGetRelid(rel);
-		my.last.relnumber = rel->rd_locator.relNumber;
-		my.last.block = block;
-		my.last.space = 0;
-		my.known = false;
+		known->space_epoch = zknown_epoch;
+		known->space = 0;
+		known->measured = false;
 	}
-	my.last.space += gain;
-	if (!my.known)
+	known->space += gain;
+	if (!known->measured)
 	{
-		if (my.last.space < STEP && !is_milestone(block, off, gain))
+		if (known->space < STEP && !is_milestone(block, off, gain))
 			return;
-		my.last.space = zreclaim_space(BufferGetPage(buf));
-		my.known = looked = true;
+		known->space = zreclaim_space(BufferGetPage(buf));
+		known->measured = looked = true;
 	}
-	if (my.last.space < MIN_SPACE ||
-		(!looked && my.last.space / STEP == (my.last.space - gain) / STEP))
+	if (known->space < MIN_SPACE ||
+		(!looked && known->space / STEP == (known->space - gain) / STEP))
 		return;
 
 	/*
@@ -209,8 +205,12 @@ zreclaim_note(Relation rel, Buffer buf, OffsetNumber off, int gain)
 	 */
 	if (zpage_find_offset(BufferGetPage(buf)) == InvalidOffsetNumber)
 		return;
-	my.last.level = GetCurrentTransactionNestLevel();
-	remember(&my.last);
+	page.relid = RelationGetRelid(rel);
+	page.relnumber = rel->rd_locator.relNumber;
+	page.block = block;
+	page.space = known->space;
+	page.level = GetCurrentTransactionNestLevel();
+	remember(&page);
 }
 
 /*
@@ -363,7 +363,6 @@ void
 zreclaim_at_xact_end(void)
 {
 	my.npages = 0;
-	my.last.relnumber = InvalidRelFileNumber;
 	if (my.capacity > 1024)
 	{
 		pfree(my.pages);
@@ -389,5 +388,4 @@ zreclaim_at_subxact_end(int level, bool committed)
 	}
 	while (my.npages > 0 && my.pages[my.npages - 1].level >= level)
 		my.npages--;
-	my.last.relnumber = InvalidRelFileNumber;
 }

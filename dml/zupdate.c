@@ -378,7 +378,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 	zrowchange_begin(&u, otid, &new);
 	form_replacement(rel, slot, &new);
 	zwriter_begin_change(&u.writer, rel, cid, zc_update_no_logical);
-	u.buf = zread_page(rel, zrowchange_block(&u));
+	u.buf = zknown_read(rel, zrowchange_block(&u));
 	*update_indexes = ZC_UPDATE_NONE;
 	result = acquire_for_update(&u, slot, snapshot, crosscheck, wait, tmfd);
 	*lockmode = u.mode;

@@ -199,7 +199,7 @@ zdml_at_xact_end(void)
 	trim_scratch(0);
 	while (scratch.n > 1)
 		MemoryContextDelete(scratch.context[--scratch.n]);
-	zheld_forget();
+	zknown_forget();
 }
 
 /*

@@ -24,7 +24,7 @@
 #include "access/table.h"
 #include "access/toast_internals.h"
 #include "mvcc/zgone.h"
-#include "mvcc/zread.h"
+#include "mvcc/zknown.h"
 #include "mvcc/zsaved.h"
 #include "mvcc/zwalk.h"
 #include "storage/bufmgr.h"
@@ -40,7 +40,7 @@ static bool
 chunk_is_gone(Relation toast, ItemPointer tid)
 {
 	char		row[BLCKSZ];
-	Buffer		buf = zread_page(toast, ItemPointerGetBlockNumber(tid));
+	Buffer		buf = zknown_read(toast, ItemPointerGetBlockNumber(tid));
 	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
 	Page		page = BufferGetPage(buf);
 	UndoPtr		list = InvalidUndoPtr;

@@ -23,7 +23,7 @@
 #include "access/toast_internals.h"
 #include "common/zcount.h"
 #include "miscadmin.h"
-#include "mvcc/zread.h"
+#include "mvcc/zknown.h"
 #include "mvcc/zsaved.h"
 #include "scan/zscan.h"
 #include "storage/bufmgr.h"
@@ -106,7 +106,7 @@ take_chunks(Slice *slice, const ItemPointerData *tid, int n)
 	for (int i = 0; i < n;)
 	{
 		BlockNumber block = ItemPointerGetBlockNumber(&tid[i]);
-		Buffer		buf = zread_page(slice->rel, block);
+		Buffer		buf = zknown_read(slice->rel, block);
 		Page		page = BufferGetPage(buf);
 		bool		locked = true;
 

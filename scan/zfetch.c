@@ -36,8 +36,8 @@
 #include "mvcc/zany.h"
 #include "mvcc/zhandle.h"
 #include "mvcc/zhistory.h"
+#include "mvcc/zknown.h"
 #include "mvcc/zlevel.h"
-#include "mvcc/zread.h"
 #include "mvcc/zvismap.h"
 #include "pgstat.h"
 #include "scan/zscan_internal.h"
@@ -449,7 +449,7 @@ zheap_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot,
 	}
 	else
 	{
-		buf = zread_page(rel, ItemPointerGetBlockNumber(&real));
+		buf = zknown_read(rel, ItemPointerGetBlockNumber(&real));
 		if (unlikely(ztid_is_newer(tid)) && IsMVCCSnapshot(snapshot))
 			found = fetch_newest(rel, buf, &real, snapshot, slot);
 		else

@@ -30,6 +30,7 @@
 #include "dml/zdml.h"
 #include "miscadmin.h"
 #include "mvcc/zhistory.h"
+#include "mvcc/zknown.h"
 #include "mvcc/zsaved.h"
 #include "mvcc/zvis.h"
 #include "page/zpage.h"
@@ -86,7 +87,7 @@ zheap_nontransactional_truncate(Relation rel)
 {
 	Assert(CheckRelationLockedByMe(rel, AccessExclusiveLock, false));
 	RelationTruncate(rel, 0);
-	zheld_forget();
+	zknown_forget();
 }
 
 /* zheap_estimate_size: See zvacuum.h. */
