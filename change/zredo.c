@@ -12,11 +12,13 @@
  *		table page, if that is older than the record, with the number of that
  *		overflow page, as it was when the record was written. If it is not
  *		there, storage has lost a write of the table page. Then the page is
- *		marked (ZPAGE_LOST_OVERFLOW) instead of being changed: replay leaves it
- *		alone until an image replaces it or it is made anew, each reader or
- *		change of its rows gets an error (zpage_mark_lost), and its overflow
- *		page stays. Without the mark it would pass for a page that is newer
- *		than its overflow page (OVERFLOW-4).
+ *		marked (ZPAGE_LOST_OVERFLOW) instead of being changed, for else it
+ *		would pass for a page that is newer than its overflow page (OVERFLOW-4):
+ *		- replay leaves it alone until an image replaces it or it is made anew;
+ *		- each reader or change of its rows gets an error (zpage_mark_lost);
+ *		- its overflow page stays.
+ *		Example: the write that gave block 5 the overflow page 9 was lost. The
+ *		record of slot 14 names 9, but block 5 names none.
  */
 #include "postgres.h"
 

@@ -9,8 +9,7 @@
  *		changes the table's row of pg_class, so a snapshot that sees the author
  *		of the latter, perhaps of a later change, but not itself, needs no look
  *		at the former. Both are rows of heap tables, and so on standbys and
- *		after a crash what they are on the primary. Not asserted: it is about
- *		queries that are refused; t/160_convert has them.
+ *		after a crash what they are on the primary.
  *
  * Shared memory has the newest transaction that may have exchanged files, so
  * that most queries need neither look. It begins with the last one before the

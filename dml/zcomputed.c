@@ -9,14 +9,14 @@
  * transaction ends, in an evaluator.
  *
  *	COMPUTED-1	An index with expressions or a predicate (a computed index)
- *		needs no new entry in two cases: if its predicate is true for neither
- *		row, or if its predicate, if any, is true for both rows and all its
- *		values are the same for the old and the new row, compared by
- *		datum_image_eq. A zbtree index of plain columns with a simple predicate
- *		is no computed index (ZBTREE-16). In both cases an update in place
- *		leaves the index entries of the TID correct for all versions of the
- *		row. Example: with an index on lower(name), setting 'Ann' to 'ANN'
- *		moves no row.
+ *		needs no new entry in two cases. In both an update in place leaves the
+ *		index entries of the TID correct for all versions of the row:
+ *		- its predicate is true for neither row;
+ *		- its predicate, if any, is true for both rows, and all its values are
+ *		  the same for both, compared by datum_image_eq.
+ *		A zbtree index of plain columns with a simple predicate is no computed
+ *		index (ZBTREE-16). Example: with an index on lower(name), setting 'Ann'
+ *		to 'ANN' moves no row.
  *	COMPUTED-2	Evaluating expressions and predicates runs functions of users,
  *		so the page is unlocked meanwhile. Then the update examines the row
  *		again from the start (DML-1). It uses the result of the evaluation only

@@ -37,6 +37,8 @@
  *			(sub)transaction will ever have it.
  *		(d) If our transaction is known to hold a row FOR UPDATE, no other
  *			holds a lock on it, and no slot is searched.
+ *		Example: SELECT FOR UPDATE of a row, then UPDATE: this finds the lock
+ *			here and neither searches the page's slots nor waits.
  */
 #include "postgres.h"
 

@@ -43,6 +43,9 @@
  *			itself can get UPDATE. If a subtransaction does by a record of its
  *			own, undoing that takes the hint away (zpage_undo): a row that is
  *			held FOR UPDATE gets no further such record.
+ *		Example: a transaction that has locked row 1 by a LOCK record of slot 2
+ *			pushes an open one with row 2; rows 3 to 50 get tag 2 and their
+ *			hint.
  *	TAG-5	The tag belongs to the row's header as the lock hint does, not to a
  *		version.
  *		(a) Updates in place, deletions and the undoing of either, by any
@@ -55,6 +58,8 @@
  *			which a backend checks that remembers a lock by tag (LOCK-11).
  *		(c) A row that moves has no tag at its new place; the mover writes the
  *			locks of other transactions into a LOCKS record (LOCK-1).
+ *		Example: A holds row 3 FOR KEY SHARE by tag 2. B changes a column that
+ *			is in no key: the row keeps tag 2, by which a DELETE finds A.
  */
 #include "postgres.h"
 

@@ -20,10 +20,10 @@
  *		(GlobalVisTestIsRemovableXid), as on heap, and its commit record is
  *		flushed: index entries of an LP_DEAD item are marked without WAL
  *		(UNDO-19b). The deleter may be an earlier owner of the slot (SCAN-6a).
- *		The WAL record has a conflict horizon, for `oldest` has not told
- *		standbys of the deleter (UNDO-19).
- *		Not for a row that may be locked (LOCK-6), nor for a chunk of a value
- *		that a reader without a snapshot may need (zu_hold, TOAST-4).
+ *		(a) The WAL record has a conflict horizon, for `oldest` has not told
+ *			standbys of the deleter (UNDO-19).
+ *		(b) Not for a row that may be locked (LOCK-6), nor for a chunk of a
+ *			value that a reader without a snapshot may need (zu_hold, TOAST-4).
  *		Example: a queue, which refills its pages in less time than the undo
  *		worker's pass takes.
  */

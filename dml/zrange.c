@@ -37,6 +37,8 @@
  *		(d) Line pointers of the range may become unused again, by a rollback
  *			and pruning, and be used by any transaction. Then one of the three
  *			cases above applies.
+ *		Example: row 3, which every snapshot sees, is on the page. A record of
+ *			an insertion at 2 has the range 2 to 291; the next row takes 4.
  *	RANGE-2	A row that is inserted or deleted needs no record, and its page no
  *		change but the row, if the head of its slot is an open record of that
  *		type which the same (sub)transaction has made under the same command
@@ -55,6 +57,9 @@
  *			the range or not.
  *		(d) In WAL such a row has a record without undo page; the open record
  *			was logged before it, so replay finds page and chain as they were.
+ *		Example: INSERT of rows 1 to 9 pushes a record with row 1 and an open
+ *			one with row 2, which covers 3 to 9. If a trigger locks row 4 when 5
+ *			has been inserted, row 6 comes with a record of its own.
  *	RANGE-3	A DELETE record may be open: its range consists of the line pointer
  *		of the row that it came with and of those after it, as long as none is
  *		deleted under the slot of its chain when it is made, or has a live row

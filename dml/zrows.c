@@ -22,6 +22,7 @@
  *			usual; an AFTER trigger of the insertion finds the row by ANY-4.
  *			The insertion does not set the bits of the visibility map; VACUUM
  *			does.
+ *		Example: COPY FREEZE of 200 rows into two pages writes two undo records.
  */
 #include "postgres.h"
 

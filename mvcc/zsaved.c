@@ -19,16 +19,19 @@
  *	SAVED-2	A discarded record in the list means that no snapshot needs a row
  *		that is saved in it or below. Let D be the author of the stub, W the
  *		transaction that has saved the row, S a snapshot that does not see D.
- *		When W saved, D had left the array of running transactions. So S is
- *		older than that, and does not see W, which ended later: W >= S.xmin,
- *		and as long as S is held, W >= `oldest`, and its records are kept
- *		(UNDO-7a). A record above W's that has been discarded is of a
- *		transaction that every snapshot sees as ended: each was taken after
- *		that had saved, so after D had ended.
- *		On a standby the same follows from the order of WAL: the conflict of
- *		W's DISCARD record (UNDO-19) ends the queries with S first.
- *		The list of a page that becomes all-visible is given up: the page has
- *		no stub, and every snapshot sees its rows as they are (VMAP-1).
+ *		(a) When W saved, D had left the array of running transactions. So S is
+ *			older than that, and does not see W, which ended later: W >=
+ *			S.xmin, and as long as S is held, W >= `oldest`, and its records
+ *			are kept (UNDO-7a).
+ *		(b) A record above W's that has been discarded is of a transaction that
+ *			every snapshot sees as ended: each was taken after that had saved,
+ *			so after D had ended.
+ *		(c) On a standby the same follows from the order of WAL: the conflict
+ *			of W's DISCARD record (UNDO-19) ends the queries with S first.
+ *		(d) The list of a page that becomes all-visible is given up: the page
+ *			has no stub, and every snapshot sees its rows as they are (VMAP-1).
+ *		Example: S has xmin 100. 101 deletes a row and ends; 105 saves it. As
+ *			long as S is held, `oldest` is at most 100, so 105's record is kept.
  *	SAVED-5	A ROWS record that ends with ZUR_ROWS_GONE counts as discarded. WAL
  *		has not the rows, which are on the table page until a later record
  *		prunes it. Replay writes this byte, on the last undo page of the record
@@ -40,6 +43,8 @@
  *		  finds the byte ends these by a conflict with W (tell_standbys) before
  *		  it leaves out the row.
  *		- has lost a write. Snapshots that do not see a deleter get errors.
+ *		Example: record and pruning are both before a crash, and the pruned page
+ *		had been written: replay has no rows to put into the record.
  */
 #include "postgres.h"
 

@@ -30,6 +30,8 @@
  *			reads the first page. So either the insertion finds that lock, or
  *			the reader finds the row. A rewrite does not look: no other
  *			transaction can have read the new file.
+ *		Example: 98 wrote row 3, and a reader that sees that locks (3, tag of
+ *		98). A writer that replaces 98's version looks for this lock.
  *	VIS-10	A transaction that replaces a version whose author is not known any
  *		more looks for tags other than 0 (31 of 32 look-ups in the server's
  *		table) only if another one may hold such locks on the table

@@ -29,6 +29,8 @@
  *			zoverflow_attach.c). Slots of the same numbers that came later hold
  *			no record of these rows (VIS-2). While there is an overflow page,
  *			no bit is set.
+ *		Example: `oldest` is 100, all rows are of 90, and 120 holds a lock on
+ *		one, by a LOCK record above 90's: the bit is set.
  *	VMAP-2	A change of what is visible on a flagged page clears flag and bit,
  *		in the same critical section and with the same WAL record, which names
  *		the map's page too (zvismap_clear_in, ZWAL_MAP_BLOCK). So the bit is
@@ -39,6 +41,9 @@
  *		(b) Row locks change nothing that a snapshot sees and leave both set. A
  *			lock that needs an overflow page clears them, so that VACUUM finds
  *			the page.
+ *		Example: an index-only scan finds the bit set, and 130 updates the row
+ *		right after. 130 was in progress, so the scan's snapshot, which is
+ *		older than the look at the bit, sees the row as the index has it.
  *	VMAP-3	Flag and bit are set in one WAL record (ZWAL_MARK), and both pages
  *		get its LSN. So neither reaches the disk before the WAL that justifies
  *		it: the advance of `oldest`, and the commits of the rows' authors. The

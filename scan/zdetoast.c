@@ -6,15 +6,19 @@
  * the row that the pointer is from.
  *	TOAST-4	The bytes on the page are taken, live, deleted or undone, without a
  *		look at the slot; if they had to make room, those that were saved
- *		(SAVED-1). These cannot have been discarded, nor can the index entry
- *		have been removed: the deleter of the chunk is that of the row version
- *		(TOAST-3), and the reader's snapshot, which does not see it, or its
- *		hold (zhistory_hold) keeps `oldest` back, to which the TOAST table and
- *		its index are kept, but for what SAVED-6 allows. An undone chunk, to
- *		which a variable may point that was set in the subtransaction, keeps
- *		its room until this is needed; the session that has rolled it back does
- *		not take it before the client's statement ends (zprune_by_plan). Each
- *		chunk is compared with value id, number and size.
+ *		(SAVED-1). Each chunk is compared with value id, number and size.
+ *		(a) The saved ones cannot have been discarded, nor the index entry have
+ *			been removed: the deleter of the chunk is that of the row version
+ *			(TOAST-3), and the reader's snapshot, which does not see it, or its
+ *			hold (zhistory_hold) keeps `oldest` back, to which the TOAST table
+ *			and its index are kept, but for what SAVED-6 allows.
+ *		(b) An undone chunk, to which a variable may point that was set in the
+ *			subtransaction, keeps its room until this is needed; the session
+ *			that has rolled it back does not take it before the client's
+ *			statement ends (zprune_by_plan).
+ *		Example: a cursor has returned a row whose value is out of line. The
+ *		row is deleted, then the cursor's reader looks into the value: its
+ *		chunks are there, since the cursor's snapshot does not see the DELETE.
  */
 #include "postgres.h"
 

@@ -28,6 +28,8 @@
  *			of DISCARD makes the server's next xid pass it, a meta page ahead
  *			of the server's xids is refused (undo_load.c), and each writer
  *			checks its own xid (zwriter_start).
+ *		Example: after a crash the server's next xid is 1,000, and the meta
+ *		page says 1,200: it is of another server, and is refused.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_request.h"

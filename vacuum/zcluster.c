@@ -39,9 +39,10 @@
  *		partition, unless the row itself was deleted: a statement with a
  *		snapshot from before the update fails (follow_update in dml/zlock.c),
  *		where it would take the row for deleted and lose its own update.
- *		Examples: COPY (UPDATE ...), EXECUTE of SELECT FOR UPDATE, EXPLAIN
- *		ANALYZE EXECUTE, on 19 the check of a foreign key, which took their
- *		snapshot and then waited for the rewrite.
+ *		Such statements took their snapshot and then waited for the rewrite:
+ *		- COPY (UPDATE ...), EXECUTE of SELECT FOR UPDATE, EXPLAIN ANALYZE
+ *		  EXECUTE;
+ *		- on 19 the check of a foreign key.
  *
  * All undo records of the rewrite are our own, and are kept until our
  * transaction is visible to all; from then on X does not matter.

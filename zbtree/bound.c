@@ -47,6 +47,9 @@
  *		depends on it. Scans with other snapshots that are not MVCC snapshots
  *		skip none, nor do scans of a transaction that began in recovery,
  *		because standbys get marks in page images.
+ *		Example: 100 is agreed, and in the place of a process that reads a leaf
+ *		page. 120 is announced; nobody marks by it until that process has left
+ *		the page, for its snapshot may have the xmin 100.
  */
 #include "postgres.h"
 

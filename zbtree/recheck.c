@@ -25,6 +25,8 @@
  *			without WAL, whose LSNs say nothing of that; nor during recovery.
  *		(c) The position is read once for a scan, which can return to a mark,
  *			and to entries that it read long ago.
+ *		Example: a scan begins at 0/5000. Pages with an LSN up to that need no
+ *		comparison; a page that somebody has changed since does.
  */
 #include "postgres.h"
 

@@ -27,6 +27,9 @@
  *			nbtree allows, or finds no space on its page.
  *		3. A second pass of btbulkdelete, which deletes nothing, waits for
  *			scans again.
+ *		Example: a scan has read the entry of a = 5 and waits, the row has
+ *		a = 9. If VACUUM deleted the entry, took the flag off and set the
+ *		page's bit in the visibility map, the scan would return 5.
  */
 #include "postgres.h"
 

@@ -23,6 +23,8 @@
  *			stale entry and then find the bit set; there is no recovery
  *			conflict, because the scan's snapshot sees the row's present
  *			version. Therefore amcanreturn returns false during recovery.
+ *		Example: the entry has 1.0, the version that the snapshot sees 1.00:
+ *		the keys are equal, and the scan returns 1.00.
  */
 #include "postgres.h"
 
