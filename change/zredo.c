@@ -100,6 +100,15 @@ finish_page(XLogReaderState *record, Buffer buf, Page page)
 	MarkBufferDirty(buf);
 }
 
+/* Does what finish_page does, and unlocks the buffer, which may be invalid. */
+static void
+finish_block(XLogReaderState *record, Buffer buf, Page page)
+{
+	finish_page(record, buf, page);
+	if (BufferIsValid(buf))
+		UnlockReleaseBuffer(buf);
+}
+
 /*
  * Marks a table page whose overflow page is not the one that the record's
  * writer found there (OVERFLOW-5), and sets *page to NULL, so that it is not
@@ -366,12 +375,10 @@ redo_rollback(XLogReaderState *record)
 			zpage_count_overflow_change(page);
 		else
 			zpage_set_slot(page, xlrec.slotno, xlrec.new_xid, xlrec.new_ptr);
-		finish_page(record, buf, page);
 	}
 	if (BufferIsValid(overflow))
 		UnlockReleaseBuffer(overflow);
-	if (BufferIsValid(buf))
-		UnlockReleaseBuffer(buf);
+	finish_block(record, buf, page);
 }
 
 /*
@@ -400,15 +407,10 @@ redo_overflow(XLogReaderState *record)
 	overflow = XLogInitBufferForRedo(record, 1);
 	zu_overflow_init(BufferGetPage(overflow), xlrec.reloid, xlrec.relnumber, xlrec.block,
 					 xlrec.first, xlrec.changes);
-	finish_page(record, overflow, BufferGetPage(overflow));
 	if (page != NULL)
-	{
 		zpage_set_overflow(page, xlrec.first != 0 ? block : 0, xlrec.changes);
-		finish_page(record, buf, page);
-	}
-	UnlockReleaseBuffer(overflow);
-	if (BufferIsValid(buf))
-		UnlockReleaseBuffer(buf);
+	finish_block(record, overflow, BufferGetPage(overflow));
+	finish_block(record, buf, page);
 }
 
 /* Replays ZWAL_PRUNE. A page may be pruned of gaps alone, without items. */
@@ -429,12 +431,8 @@ redo_prune(XLogReaderState *record)
 	end_old_snapshots(record, conflict);
 	buf = read_table_block(record, 0, false, &page);
 	if (page != NULL)
-	{
 		zpage_prune(page, items, n);
-		finish_page(record, buf, page);
-	}
-	if (BufferIsValid(buf))
-		UnlockReleaseBuffer(buf);
+	finish_block(record, buf, page);
 }
 
 /* Replays ZWAL_INLINE_LOCK; the locker is the record's xid. */
@@ -449,12 +447,8 @@ redo_inline_lock(XLogReaderState *record)
 		malformed(record);
 	buf = read_table_block(record, 0, false, &page);
 	if (page != NULL)
-	{
 		zapply_inline_lock(page, &lock, zxid_widen(XLogRecGetXid(record)));
-		finish_page(record, buf, page);
-	}
-	if (BufferIsValid(buf))
-		UnlockReleaseBuffer(buf);
+	finish_block(record, buf, page);
 }
 
 /*
@@ -475,14 +469,9 @@ redo_entry(XLogReaderState *record, OffsetNumber off)
 	if (IndexTupleSize((IndexTuple) entry.data) != size)
 		malformed(record);
 	buf = read_block(record, 0, false, &page);
-	if (page != NULL)
-	{
-		if (!PageIndexTupleOverwrite(page, off, (char *) entry.data, size))
-			malformed(record);
-		finish_page(record, buf, page);
-	}
-	if (BufferIsValid(buf))
-		UnlockReleaseBuffer(buf);
+	if (page != NULL && !PageIndexTupleOverwrite(page, off, (char *) entry.data, size))
+		malformed(record);
+	finish_block(record, buf, page);
 }
 
 /*
@@ -509,9 +498,7 @@ redo_entries_alive(XLogReaderState *record)
 		item = PageGetItemId(page, off);
 		ItemIdSetNormal(item, ItemIdGetOffset(item), ItemIdGetLength(item));
 	}
-	finish_page(record, buf, page);
-	if (BufferIsValid(buf))
-		UnlockReleaseBuffer(buf);
+	finish_block(record, buf, page);
 }
 
 /*
@@ -551,10 +538,8 @@ redo_mark(XLogReaderState *record)
 			zpage_set_all_visible(page);
 		else
 			zapply_speculative(page, xlrec.offset, xlrec.what == ZMARK_CONFIRMED);
-		finish_page(record, buf, page);
 	}
-	if (BufferIsValid(buf))
-		UnlockReleaseBuffer(buf);
+	finish_block(record, buf, page);
 }
 
 /* zredo: See zredo.h. Calls the function that replays this kind of record. */

@@ -173,10 +173,11 @@ ask_status(Asked *asked, ZXid xid, ZXid oldest)
 
 /*
  * Returns the slot of changes with the oldest owner that is not before 'from',
- * nor among 'running' (NULL: any owner will do). 0 = there is none.
+ * nor among 'running' (NULL: any owner will do), and if known is set one that
+ * is known to have committed (VIS-9). 0 = there is none.
  */
 static int
-find_oldest(const SlotArray *slots, ZXid from, Snapshot running)
+find_oldest(const SlotArray *slots, ZXid from, Snapshot running, bool known)
 {
 	int			best = 0;
 	ZXid		best_xid = 0;
@@ -187,32 +188,8 @@ find_oldest(const SlotArray *slots, ZXid from, Snapshot running)
 		ZXid		xid = ZSLOT_XID(slot);
 
 		if (zslot_age(slot, from) == ZAGE_YOUNG && (best == 0 || xid < best_xid) &&
-			(running == NULL || !XidInMVCCSnapshot(zxid_to_xid(xid), running)))
-		{
-			best = i;
-			best_xid = xid;
-		}
-	}
-	return best;
-}
-
-/*
- * Returns the slot with the oldest owner that is known to have committed
- * (VIS-9). 0 = there is none.
- */
-static int
-find_known(const SlotArray *slots, ZXid oldest)
-{
-	int			best = 0;
-	ZXid		best_xid = 0;
-
-	for (int i = 1; i <= slots->n; i++)
-	{
-		const ZPageSlot *slot = slot_at(slots, i);
-		ZXid		xid = ZSLOT_XID(slot);
-
-		if (zslot_age(slot, oldest) == ZAGE_YOUNG && (best == 0 || xid < best_xid) &&
-			zcommitted_known(xid))
+			(running == NULL || !XidInMVCCSnapshot(zxid_to_xid(xid), running)) &&
+			(!known || zcommitted_known(xid)))
 		{
 			best = i;
 			best_xid = xid;
@@ -234,7 +211,7 @@ find_ended(const ZWriter *writer, const SlotArray *slots, ZXid oldest, Asked *as
 
 	for (;;)
 	{
-		int			i = find_oldest(slots, from, asked->running);
+		int			i = find_oldest(slots, from, asked->running, false);
 		ZXid		xid;
 
 		if (i == 0)
@@ -245,7 +222,7 @@ find_ended(const ZWriter *writer, const SlotArray *slots, ZXid oldest, Asked *as
 		from = xid + 1;
 		if (*status == ZXID_COMMITTED || *status == ZXID_ABORTED)
 			return i;
-		i = find_known(slots, oldest);
+		i = find_oldest(slots, oldest, NULL, true);
 		if (i != 0)
 		{
 			*status = ZXID_COMMITTED;

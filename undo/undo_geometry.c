@@ -35,3 +35,19 @@ zu_advance(UndoPtr p, uint32 bytes)
 		byte = (linear / ZU_PAGE_SPACE) * BLCKSZ + ZU_PAGE_DATA + linear % ZU_PAGE_SPACE;
 	return zuptr_make(zuptr_generation(p), zuptr_extent(p), byte);
 }
+
+/* zu_extend_to: See undo_internal.h. */
+void
+zu_extend_to(SMgrRelation smgr, uint32 nextents)
+{
+	BlockNumber need = zu_nblocks_for(nextents);
+	BlockNumber have = smgrnblocks(smgr, MAIN_FORKNUM);
+
+	while (have < need)
+	{
+		int			n = (int) Min(need - have, (BlockNumber) 2 * ZU_EXTENT_PAGES);
+
+		zc_smgr_zero_extend(smgr, have, n);
+		have += n;
+	}
+}

@@ -101,6 +101,12 @@ extern UndoPtr zu_find_insert(const ZuExtent *e, bool *sound);
 extern ZuExtent zu_alloc_extent(uint32 logno, uint64 own_bytes);
 
 /*
+ * Extends the file of an undo log to hold extents 0 .. nextents - 1, with their
+ * map pages, so that no reader below the limit misses a block.
+ */
+extern void zu_extend_to(SMgrRelation smgr, uint32 nextents);
+
+/*
  * Takes a free extent for slot overflow pages, and grows the relation if there
  * is none; returns its number. The caller holds the alloc lock, and has found
  * under it that zu_is_full and zu_growth_must_wait return false. Errors: disk

@@ -180,8 +180,6 @@ static void
 grow_file(uint32 extent)
 {
 	SMgrRelation smgr = smgropen(zu_my.locator, INVALID_PROC_NUMBER);
-	BlockNumber need = zu_nblocks_for(extent + 1);
-	BlockNumber have;
 
 	Assert(LWLockHeldByMe(zu_alloc_lock(zu_my.entry)));
 	Assert(pg_atomic_read_u32(&zu_my.entry->truncator) == 0);	/* UNDO-4c */
@@ -191,21 +189,13 @@ grow_file(uint32 extent)
 	 * and of which no invalidation has reached this process
 	 */
 	smgrrelease(smgr);
-	have = smgrnblocks(smgr, MAIN_FORKNUM);
-
 	if (extent >= ZU_MAX_EXTENTS)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("\"zundo.undo_log\" cannot be extended any further"),
 				 errdetail("It has %u extents of %d kB.", extent, ZU_EXTENT_PAGES * BLCKSZ / 1024),
 				 errhint("End the transactions that prevent undo from being discarded.")));
-	while (have < need)
-	{
-		int			n = (int) Min(need - have, (BlockNumber) 2 * ZU_EXTENT_PAGES);
-
-		zc_smgr_zero_extend(smgr, have, n);
-		have += n;
-	}
+	zu_extend_to(smgr, extent + 1);
 }
 
 /*

@@ -36,18 +36,9 @@ static void
 grow_in_redo(RelFileLocator locator, uint32 nextents)
 {
 	SMgrRelation smgr = smgropen(locator, INVALID_PROC_NUMBER);
-	BlockNumber need = zu_nblocks_for(nextents);
-	BlockNumber have;
 
 	smgrcreate(smgr, MAIN_FORKNUM, true);
-	have = smgrnblocks(smgr, MAIN_FORKNUM);
-	while (have < need)
-	{
-		int			n = (int) Min(need - have, (BlockNumber) 2 * ZU_EXTENT_PAGES);
-
-		zc_smgr_zero_extend(smgr, have, n);
-		have += n;
-	}
+	zu_extend_to(smgr, nextents);
 }
 
 /*

@@ -312,21 +312,11 @@ zu_lost_extent(uint32 limit, BlockNumber have)
 	return limit;
 }
 
-/* zu_extend_file: See undo_internal.h. As redo does it. */
+/* zu_extend_file: See undo_internal.h. */
 void
 zu_extend_file(uint32 limit)
 {
-	SMgrRelation smgr = smgropen(zu_my.locator, INVALID_PROC_NUMBER);
-	BlockNumber need = zu_nblocks_for(limit);
-	BlockNumber have = smgrnblocks(smgr, MAIN_FORKNUM);
-
-	while (have < need)
-	{
-		int			n = (int) Min(need - have, (BlockNumber) 2 * ZU_EXTENT_PAGES);
-
-		zc_smgr_zero_extend(smgr, have, n);
-		have += n;
-	}
+	zu_extend_to(smgropen(zu_my.locator, INVALID_PROC_NUMBER), limit);
 }
 
 void
