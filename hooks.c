@@ -71,6 +71,7 @@ static struct
 	needs_fmgr_hook_type needs_fmgr;
 	fmgr_hook_type fmgr;
 	emit_log_hook_type emit_log;
+	object_access_hook_type object_access;
 }			previous;
 
 /* ---- the server starts ---- */
@@ -98,6 +99,7 @@ shmem_startup(void)
 {
 	if (previous.shmem_startup)
 		previous.shmem_startup();
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	zu_shmem_startup();
 	zworkers_shmem_startup();
 	zcount_shmem_startup();
@@ -106,6 +108,7 @@ shmem_startup(void)
 	zkeyqueue_shmem_startup();
 	zbound_shmem_startup();
 	zconvert_shmem_startup();
+	LWLockRelease(AddinShmemInitLock);
 }
 
 /* ---- a query is planned and executed ---- */
@@ -288,6 +291,78 @@ fires_all(const Node *command)
 }
 
 /*
+ * For what the events of the object access hook are looked at. The hook is
+ * there only during commands for which they matter, since the server does more
+ * at other places if there is one.
+ */
+typedef struct Watch
+{
+	bool		drops;			/* the extension must not be dropped */
+	bool		rewrites;		/* rewritten tables are noted */
+	List	   *detached;		/* constraints that indexes get back */
+} Watch;
+
+static Watch watch;
+
+/* Returns whether the hook is needed. */
+static bool
+is_watching(void)
+{
+	return watch.drops || watch.rewrites || watch.detached != NIL;
+}
+
+/* The object access hook. */
+static void
+on_access(ObjectAccessType access, Oid class, Oid object, int part, void *arg)
+{
+	if (previous.object_access)
+		previous.object_access(access, class, object, part, arg);
+	if (watch.drops)
+		zdrop_guard_on_access(access, class, object);
+	if (watch.rewrites)
+		zconvert_on_access(access, class, object, part);
+	if (watch.detached != NIL)
+		zconstraint_on_access(watch.detached, access, class, object, part);
+}
+
+/*
+ * Begins to look at what matters during the command. Within a command that has
+ * detached constraints (by an event trigger), those of another command come
+ * back at its end. Returns what end_watch takes.
+ */
+static Watch
+begin_watch(Node *command, List *detached)
+{
+	Watch		outer = watch;
+	bool		watched = is_watching();
+
+	watch.drops = watch.drops || zdrop_guard_is_needed(command);
+	watch.rewrites = watch.rewrites || IsA(command, AlterTableStmt);
+	if (watch.detached == NIL)
+		watch.detached = detached;
+	if (!watched && is_watching())
+	{
+		previous.object_access = object_access_hook;
+		object_access_hook = on_access;
+	}
+	return outer;
+}
+
+/* Ends what begin_watch has begun. */
+static void
+end_watch(Watch outer)
+{
+	bool		watched = is_watching();
+
+	watch = outer;
+	if (watched && !is_watching())
+	{
+		Assert(object_access_hook == on_access);
+		object_access_hook = previous.object_access;
+	}
+}
+
+/*
  * Executes a utility command:
  *
  *	1. The checks raise errors before the command locks or changes anything.
@@ -310,9 +385,7 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 {
 	PlannedStmt *pstmt;
 	int			settings;
-	bool		guarded;
-	bool		noted;
-	bool		attaches;
+	Watch		outer_watch;
 	bool		discards;
 	bool		fires;
 	uint32		nhandles;
@@ -338,9 +411,7 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 		return;
 	detached = zconstraint_detach(pstmt->utilityStmt);
 	settings = zaccess_method_for_script(pstmt->utilityStmt);
-	guarded = zdrop_guard_begin(pstmt->utilityStmt);	/* object_access_hook */
-	noted = zconvert_begin_command(pstmt->utilityStmt); /* the same */
-	attaches = zconstraint_begin(detached); /* the same */
+	outer_watch = begin_watch(pstmt->utilityStmt, detached);
 	discards = zrollback_temp_due_after(pstmt->utilityStmt);
 	fires = fires_all(pstmt->utilityStmt);
 	nhandles = zhandle_count();
@@ -357,16 +428,12 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 	}
 	PG_CATCH();
 	{
-		zconstraint_end(attaches);
-		zconvert_end_command(noted);
-		zdrop_guard_end(guarded);
+		end_watch(outer_watch);
 		leave_failed_level(&level);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	zconstraint_end(attaches);
-	zconvert_end_command(noted);
-	zdrop_guard_end(guarded);
+	end_watch(outer_watch);
 	(void) zlevel_pop(&level);
 	zconstraint_attach(detached);
 	if (settings != 0)

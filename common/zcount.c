@@ -356,7 +356,6 @@ zcount_shmem_startup(void)
 {
 	bool		found;
 
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	store = ShmemInitStruct("zundo counters", zcount_shmem_size(), &found);
 	if (!found)
 	{
@@ -379,7 +378,6 @@ zcount_shmem_startup(void)
 	zcount_table_shmem_startup();
 	if (!found)
 		load();
-	LWLockRelease(AddinShmemInitLock);
 	if (!IsUnderPostmaster)
 		on_shmem_exit(save, (Datum) 0);
 }

@@ -4,6 +4,7 @@
 #ifndef ZUNDO_CONVERT_H
 #define ZUNDO_CONVERT_H
 
+#include "catalog/objectaccess.h"
 #include "executor/execdesc.h"
 #include "nodes/nodes.h"
 
@@ -28,12 +29,10 @@ extern void zconvert_check_copy(const Node *command);
 extern void zconvert_check_command(Node *command);
 
 /*
- * zconvert_begin_command: from now on tables that the command rewrites, to or
- * from zheap, are noted as converted (CONVERT-3), if it is an ALTER TABLE.
- * Returns whether it is; zconvert_end_command, which must follow also after an
- * error, takes that.
+ * zconvert_on_access: takes an event of the object access hook during an ALTER
+ * TABLE. Notes a table that this has rewritten, to or from zheap, as converted
+ * (CONVERT-3).
  */
-extern bool zconvert_begin_command(const Node *command);
-extern void zconvert_end_command(bool begun);
+extern void zconvert_on_access(ObjectAccessType access, Oid class, Oid object, int part);
 
 #endif

@@ -28,7 +28,6 @@
 #include "access/xact.h"
 #include "catalog/dependency.h"
 #include "catalog/namespace.h"
-#include "catalog/objectaccess.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
@@ -69,11 +68,9 @@ zconvert_shmem_startup(void)
 {
 	bool		found;
 
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	newest = ShmemInitStruct("zundo conversions", zconvert_shmem_size(), &found);
 	if (!found)
 		pg_atomic_init_u64(newest, 0);
-	LWLockRelease(AddinShmemInitLock);
 }
 
 /* Notes the current transaction in shared memory. */
@@ -349,10 +346,6 @@ zconvert_check_copy(const Node *command)
 
 /* ---- ALTER TABLE ---- */
 
-/* Whether our hook is there, and the one that was there before. */
-static bool noting = false;
-static object_access_hook_type previous_hook = NULL;
-
 /* Returns whether the access method of the table is zheap. */
 static bool
 is_zheap(Oid table)
@@ -368,19 +361,16 @@ is_zheap(Oid table)
 }
 
 /*
- * The object access hook: the server calls it when a rewritten table and the
- * new one, whose relrewrite names it, have exchanged files, and shows the
- * catalog as it was before.
+ * zconvert_on_access: See convert.h. The server calls the hook when a rewritten
+ * table and the new one, whose relrewrite names it, have exchanged files, and
+ * shows the catalog as it was before.
  */
-static void
-on_access(ObjectAccessType access, Oid class, Oid object, int part, void *arg)
+void
+zconvert_on_access(ObjectAccessType access, Oid class, Oid object, int part)
 {
 	HeapTuple	tuple;
 	Form_pg_class form;
 
-	Assert(previous_hook != on_access);
-	if (previous_hook)
-		previous_hook(access, class, object, part, arg);
 	if (access != OAT_POST_ALTER || class != RelationRelationId || part != 0)
 		return;
 	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(object));
@@ -392,26 +382,4 @@ on_access(ObjectAccessType access, Oid class, Oid object, int part, void *arg)
 		(is_zheap(object) || is_zheap(form->relrewrite)))
 		zconvert_note_exchange(form->relrewrite);
 	ReleaseSysCache(tuple);
-}
-
-/* zconvert_begin_command: See convert.h. */
-bool
-zconvert_begin_command(const Node *command)
-{
-	if (noting || !IsA(command, AlterTableStmt))
-		return false;
-	previous_hook = object_access_hook;
-	object_access_hook = on_access;
-	noting = true;
-	return true;
-}
-
-void
-zconvert_end_command(bool begun)
-{
-	if (!begun)
-		return;
-	Assert(object_access_hook == on_access);
-	object_access_hook = previous_hook;
-	noting = false;
 }

@@ -25,7 +25,6 @@
 #include "access/relation.h"
 #include "access/table.h"
 #include "access/tableam.h"
-#include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_extension.h"
 #include "commands/defrem.h"
@@ -199,22 +198,13 @@ zdrop_guard_check(Node *command)
 		check_rows();
 }
 
-/* Whether our hook is there, and the one that was there before. */
-static bool guarding = false;
-static object_access_hook_type previous_hook = NULL;
-
 /*
- * The object access hook: called for each object that is dropped, and for
- * other events, which are ignored. Raises an error if the extension itself is
- * dropped; what depends on it has been dropped before, and comes back when the
- * command is rolled back.
+ * zdrop_guard_on_access: See heap_readers.h. What depends on the extension has
+ * been dropped before, and comes back when the command is rolled back.
  */
-static void
-on_access(ObjectAccessType access, Oid class, Oid object, int part, void *arg)
+void
+zdrop_guard_on_access(ObjectAccessType access, Oid class, Oid object)
 {
-	Assert(previous_hook != on_access);
-	if (previous_hook)
-		previous_hook(access, class, object, part, arg);
 	if (access == OAT_DROP && class == ExtensionRelationId &&
 		object == get_extension_oid("zundo", true))
 		ereport(ERROR,
@@ -225,32 +215,14 @@ on_access(ObjectAccessType access, Oid class, Oid object, int part, void *arg)
 						 "to \"on\".")));
 }
 
-/*
- * zdrop_guard_begin: See heap_readers.h. The hook is there only while a
- * command cascades, for the server does more at other places if there is one.
- */
+/* zdrop_guard_is_needed: See heap_readers.h. */
 bool
-zdrop_guard_begin(Node *command)
+zdrop_guard_is_needed(Node *command)
 {
 	Oid			zundo;
 
-	if (zundo_drop_rows_with_extension || guarding || !cascades(command))
+	if (zundo_drop_rows_with_extension || !cascades(command))
 		return false;
 	zundo = get_extension_oid("zundo", true);
-	if (!OidIsValid(zundo) || names_extension(command, zundo))
-		return false;
-	previous_hook = object_access_hook;
-	object_access_hook = on_access;
-	guarding = true;
-	return true;
-}
-
-void
-zdrop_guard_end(bool begun)
-{
-	if (!begun)
-		return;
-	Assert(object_access_hook == on_access);
-	object_access_hook = previous_hook;
-	guarding = false;
+	return OidIsValid(zundo) && !names_extension(command, zundo);
 }

@@ -6,6 +6,7 @@
 #ifndef ZUNDO_HEAP_READERS_H
 #define ZUNDO_HEAP_READERS_H
 
+#include "catalog/objectaccess.h"
 #include "common/zundo.h"
 #include "fmgr.h"
 #include "nodes/parsenodes.h"
@@ -109,10 +110,8 @@ extern PlannedStmt *zindex_method_choose(PlannedStmt *pstmt, const char *query_s
  * zbtree indexes that the command would make again as btree's. Returns what
  * the following take.
  *
- * zconstraint_begin: installs an object access hook by which the indexes that
- * the command makes again get the constraints back. Returns whether it has; the
- * result is passed to zconstraint_end when the command has ended or failed, and
- * that removes the hook.
+ * zconstraint_on_access: takes an event of the object access hook during the
+ * command. Gives an index that this makes again the constraint back.
  *
  * zconstraint_attach: gives indexes that the command has left as they were the
  * constraints back. Called when it has ended.
@@ -123,8 +122,8 @@ extern PlannedStmt *zindex_method_choose(PlannedStmt *pstmt, const char *query_s
  */
 extern void zconstraint_use_index(AlterTableStmt *stmt, Oid reloid, const char *query_string);
 extern List *zconstraint_detach(Node *command);
-extern bool zconstraint_begin(List *detached);
-extern void zconstraint_end(bool begun);
+extern void zconstraint_on_access(List *detached_ones, ObjectAccessType access, Oid class,
+								  Oid object, int part);
 extern void zconstraint_attach(List *detached);
 
 /* ---- utility commands: DROP EXTENSION zundo (drop_guard.c) ---- */
@@ -133,13 +132,14 @@ extern void zconstraint_attach(List *detached);
  * zdrop_guard_check: raises an error if the command would drop rows of zheap
  * tables with the extension (HEAP-6).
  *
- * zdrop_guard_begin: installs an object access hook that raises an error if
- * the command, by cascading from another object, drops the extension. Returns
- * whether it has; the result is passed to zdrop_guard_end when the command has
- * ended or failed, and that removes the hook.
+ * zdrop_guard_is_needed: returns whether the command may drop the extension by
+ * cascading from another object.
+ *
+ * zdrop_guard_on_access: takes an event of the object access hook during such a
+ * command. Raises an error if the extension is dropped.
  */
 extern void zdrop_guard_check(Node *command);
-extern bool zdrop_guard_begin(Node *command);
-extern void zdrop_guard_end(bool begun);
+extern bool zdrop_guard_is_needed(Node *command);
+extern void zdrop_guard_on_access(ObjectAccessType access, Oid class, Oid object);
 
 #endif

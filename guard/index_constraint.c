@@ -30,7 +30,6 @@
 #include "catalog/index.h"
 #include "catalog/indexing.h"
 #include "catalog/namespace.h"
-#include "catalog/objectaccess.h"
 #include "catalog/partition.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_constraint.h"
@@ -611,10 +610,6 @@ attach_part(Oid oid)
 	}
 }
 
-/* What the command has detached, and the hook that was there before. */
-static List *waiting = NIL;
-static object_access_hook_type previous_hook = NULL;
-
 /* Returns whether the relation, just made and not visible yet, is an index. */
 static bool
 is_new_index(Oid oid)
@@ -636,23 +631,20 @@ is_new_index(Oid oid)
 }
 
 /*
- * The object access hook: called for each new object, and for other events,
- * which are ignored. The server has entered the index into the catalogs, and is
- * about to make that visible and to build it.
+ * zconstraint_on_access: See heap_readers.h. The server has entered the index
+ * into the catalogs, and is about to make that visible and to build it.
  */
-static void
-on_access(ObjectAccessType access, Oid class, Oid object, int part, void *arg)
+void
+zconstraint_on_access(List *detached_ones, ObjectAccessType access, Oid class, Oid object,
+					  int part)
 {
 	ListCell   *lc;
 
-	Assert(previous_hook != on_access);
-	if (previous_hook)
-		previous_hook(access, class, object, part, arg);
 	if (access != OAT_POST_CREATE || class != RelationRelationId || part != 0 ||
 		!is_new_index(object))
 		return;
 	CommandCounterIncrement();
-	foreach(lc, waiting)
+	foreach(lc, detached_ones)
 	{
 		Detached   *detached = lfirst(lc);
 
@@ -662,31 +654,6 @@ on_access(ObjectAccessType access, Oid class, Oid object, int part, void *arg)
 	}
 	if (get_rel_relispartition(object))
 		attach_part(object);
-}
-
-/*
- * zconstraint_begin: See heap_readers.h. In a command within such a command
- * (an event trigger's), the constraints come back at its end.
- */
-bool
-zconstraint_begin(List *detached)
-{
-	if (detached == NIL || waiting != NIL)
-		return false;
-	previous_hook = object_access_hook;
-	object_access_hook = on_access;
-	waiting = detached;
-	return true;
-}
-
-void
-zconstraint_end(bool begun)
-{
-	if (!begun)
-		return;
-	Assert(object_access_hook == on_access);
-	object_access_hook = previous_hook;
-	waiting = NIL;
 }
 
 /*

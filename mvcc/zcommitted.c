@@ -130,10 +130,8 @@ zcommitted_shmem_startup(void)
 {
 	bool		found;
 
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	my.words = ShmemInitStruct("zundo committed transactions", zcommitted_shmem_size(), &found);
 	if (!found)
 		for (int i = 0; i < WORDS; i++)
 			pg_atomic_init_u64(&my.words[i], 0);
-	LWLockRelease(AddinShmemInitLock);
 }

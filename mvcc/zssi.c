@@ -128,12 +128,10 @@ zssi_shmem_startup(void)
 {
 	bool		found;
 
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	users = ShmemInitStruct("zundo predicate locks", zssi_shmem_size(), &found);
 	if (!found)
 		for (int i = 0; i < TAG_BUCKETS; i++)
 			pg_atomic_init_u32(&users->running[i], 0);
-	LWLockRelease(AddinShmemInitLock);
 }
 
 /* Returns the bucket of the table. */

@@ -109,13 +109,12 @@ zworkers_shmem_size(void)
 					mul_size(zundo_max_databases, sizeof(WorkerEntry)));
 }
 
-/* zworkers_shmem_startup: See undo_request.h. Takes AddinShmemInitLock. */
+/* zworkers_shmem_startup: See undo_request.h. */
 void
 zworkers_shmem_startup(void)
 {
 	bool		found;
 
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	my.table = ShmemInitStruct("zundo workers", zworkers_shmem_size(), &found);
 	if (!found)
 	{
@@ -125,7 +124,6 @@ zworkers_shmem_startup(void)
 		my.table->nentries = zundo_max_databases;
 	}
 	zc_register_tranche(my.table->tranche, "zundo_workers");
-	LWLockRelease(AddinShmemInitLock);
 }
 
 /* Returns the entry of the database that is not FREE, or NULL. Lock held. */

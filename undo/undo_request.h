@@ -29,7 +29,7 @@
 /*
  * zworkers_shmem_size, zworkers_shmem_startup: return the size of the table,
  * and create it in shared memory or attach to it. Called by the shared memory
- * hooks; AddinShmemInitLock is not held.
+ * hooks, the latter with AddinShmemInitLock held.
  */
 extern Size zworkers_shmem_size(void);
 extern void zworkers_shmem_startup(void);

@@ -213,7 +213,6 @@ zu_shmem_startup(void)
 {
 	bool		found;
 
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	at.shared = ShmemInitStruct("zundo undo logs", zu_shmem_size(), &found);
 	if (!found)
 	{
@@ -232,7 +231,6 @@ zu_shmem_startup(void)
 	}
 	zu_pin_shmem_startup();
 	at.locks = GetNamedLWLockTranche("zundo");
-	LWLockRelease(AddinShmemInitLock);
 }
 
 bool

@@ -114,7 +114,6 @@ zbound_shmem_startup(void)
 {
 	bool		found;
 
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	shared = ShmemInitStruct("zundo index marks", zbound_shmem_size(), &found);
 	if (!found)
 	{
@@ -128,7 +127,6 @@ zbound_shmem_startup(void)
 			pg_atomic_init_u64(&shared->readers[i].bound, InvalidZXid);
 	}
 	zc_register_tranche(shared->tranche, "zundo_index_marks");
-	LWLockRelease(AddinShmemInitLock);
 }
 
 /* Returns this process's place in readers, or NULL if it has none. */

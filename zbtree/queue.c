@@ -116,7 +116,6 @@ zkeyqueue_shmem_startup(void)
 
 	if (number_of_chunks() == 0)
 		return;
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	my.shared = ShmemInitStruct("zundo index keys", zkeyqueue_shmem_size(), &found);
 	my.data = (char *) my.shared + size_of_headers();
 	if (!found)
@@ -128,7 +127,6 @@ zkeyqueue_shmem_startup(void)
 		my.shared->next_seq = 1;
 	}
 	zc_register_tranche(my.shared->tranche, "zundo_index_keys");
-	LWLockRelease(AddinShmemInitLock);
 }
 
 /*
