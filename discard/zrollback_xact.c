@@ -43,6 +43,7 @@
 #include "mvcc/zvis.h"
 #include "discard/discard_internal.h"
 #include "discard/zfile.h"
+#include "dml/zdml.h"
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
@@ -76,6 +77,7 @@ typedef struct Job
 	ZuAbort    *abort;
 	uint64		records_done;
 	bool		complete;		/* everything is done but the tables in 'left' */
+	bool		top_aborted;	/* not only subtransactions */
 	bool		selective;		/* only the tables in 'wanted' are undone */
 	int			nwanted;
 	ZuStalledTable wanted[ZU_MAX_STALLED];
@@ -190,10 +192,13 @@ record_aborted(Job *job, const ZuRecord *rec)
 
 /*
  * Rolls back n pages (ascending blocks) of one relation, which the caller has
- * locked and opened. Skips blocks that do not exist any more.
+ * locked and opened. Skips blocks that do not exist any more. Enters the space
+ * that an aborted transaction has left in the free space map, also if its own
+ * session has undone the pages. What a subtransaction has left that session
+ * enters, when it can use it (zreclaim.c).
  */
 static void
-rollback_pages_of(Relation rel, const PageAddress *pages, int n, BufferAccessStrategy strategy)
+rollback_pages_of(Relation rel, const PageAddress *pages, int n, const Job *job)
 {
 	BlockNumber nblocks = zrel_nblocks(rel);
 
@@ -207,12 +212,17 @@ rollback_pages_of(Relation rel, const PageAddress *pages, int n, BufferAccessStr
 		ZUNDO_FAULT("rollback-page");
 		if (pages[i].block >= nblocks)
 			break;
-		buf = ReadBufferExtended(rel, MAIN_FORKNUM, pages[i].block, RBM_NORMAL, strategy);
+		buf = ReadBufferExtended(rel, MAIN_FORKNUM, pages[i].block, RBM_NORMAL, job->strategy);
 		LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 		if (!PageIsNew(BufferGetPage(buf)))
+		{
 			(void) zrollback_page(buf, rel);
+			if (job->top_aborted)
+				zreclaim_note_undone(rel, pages[i].block, zrollback_space(BufferGetPage(buf)));
+		}
 		UnlockReleaseBuffer(buf);
 	}
+	(void) zreclaim_tell_undone(rel);
 }
 
 /*
@@ -222,7 +232,7 @@ rollback_pages_of(Relation rel, const PageAddress *pages, int n, BufferAccessStr
  * is not zheap; *blocked is this table then. Leaves no lock.
  */
 static bool
-rollback_in_table(Oid reloid, const PageAddress *pages, int n, BufferAccessStrategy strategy,
+rollback_in_table(Oid reloid, const PageAddress *pages, int n, const Job *job,
 				  bool *has_file, Oid *blocked)
 {
 	Relation	rel;
@@ -239,7 +249,7 @@ rollback_in_table(Oid reloid, const PageAddress *pages, int n, BufferAccessStrat
 		if (RELATION_IS_OTHER_TEMP(rel))
 			complete = false;
 		else if (*has_file && ztts_is_zheap(rel))
-			rollback_pages_of(rel, pages, n, strategy);
+			rollback_pages_of(rel, pages, n, job);
 		else if (*has_file)
 			complete = false;
 		relation_close(rel, NoLock);
@@ -254,19 +264,19 @@ rollback_in_table(Oid reloid, const PageAddress *pages, int n, BufferAccessStrat
  * *blocked is the table that is in the way.
  */
 static bool
-rollback_table(const PageAddress *pages, int n, BufferAccessStrategy strategy, Oid *blocked)
+rollback_table(const PageAddress *pages, int n, const Job *job, Oid *blocked)
 {
 	bool		has_file;
 	ListCell   *lc;
 
 	Assert(n > 0);
-	if (!rollback_in_table(pages[0].reloid, pages, n, strategy, &has_file, blocked))
+	if (!rollback_in_table(pages[0].reloid, pages, n, job, &has_file, blocked))
 		return false;
 	if (has_file)
 		return true;
 	foreach(lc, zfile_owners(pages[0].relnumber))
 	{
-		if (!rollback_in_table(lfirst_oid(lc), pages, n, strategy, &has_file, blocked) ||
+		if (!rollback_in_table(lfirst_oid(lc), pages, n, job, &has_file, blocked) ||
 			!has_file)
 			return false;		/* no longer with the file: tools are moving
 								 * it to a third table */
@@ -294,7 +304,7 @@ rollback_table_or_leave(Job *job, const PageAddress *pages, int n)
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		done = rollback_table(pages, n, job->strategy, &blocked);
+		done = rollback_table(pages, n, job, &blocked);
 		ReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
 		CurrentResourceOwner = owner;
@@ -535,6 +545,7 @@ zrollback_transaction(ZuAbort *abort)
 
 	job->abort = abort;
 	job->complete = true;
+	job->top_aborted = (zxid_status(abort->topxid) == ZXID_ABORTED);
 	if (abort->tried && abort->nstalled > 0 && !choose_tables(job))
 	{
 		pfree(job);

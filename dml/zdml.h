@@ -65,6 +65,13 @@ extern TM_Result zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapsh
  * zreclaim_pre_commit: tells the free space map on which pages the committing
  * transaction has made space. Waits for no heavyweight lock.
  *
+ * zreclaim_note_undone: notes that the block of rel was undone, and has this
+ * space for rows; 0 = none.
+ *
+ * zreclaim_tell_undone: tells the free space map of the table's pages that were
+ * noted so, and of those on which rolled back subtransactions of this backend
+ * have inserted rows. Returns whether there were any. Raises I/O errors.
+ *
  * zreclaim_at_xact_end: forgets these pages. Called after every end of a
  * transaction.
  *
@@ -72,6 +79,8 @@ extern TM_Result zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapsh
  * parent if the subtransaction has committed; forgets them if it has aborted.
  */
 extern void zreclaim_pre_commit(void);
+extern void zreclaim_note_undone(Relation rel, BlockNumber block, int space);
+extern bool zreclaim_tell_undone(Relation rel);
 extern void zreclaim_at_xact_end(void);
 extern void zreclaim_at_subxact_end(int level, bool committed);
 

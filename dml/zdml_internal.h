@@ -91,17 +91,27 @@ zwriter_reserve_overflow(ZWriter *writer)
  * on the locked page in buf, gives gain bytes back at commit, net of what the
  * change took there. Raises no errors.
  *
+ * zreclaim_note_taken: notes that the page, which is locked and has this space
+ * for rows, is given one by our transaction. Raises no errors.
+ *
  * zreclaim_note_later: notes that the block, which the present statement has
- * undone, has this space for later ones. The commit that ends this one enters
- * it in the map.
+ * undone, has this space for later ones.
  *
  * zreclaim_cover: gives the free space map a page for this block, by which the
  * table has just been extended, if the map has none (SPACE-2). Raises an error
  * if the disk is full.
  */
 extern void zreclaim_note(Relation rel, Buffer buf, OffsetNumber off, int gain);
+extern void zreclaim_note_taken(Relation rel, Buffer buf, int space);
 extern void zreclaim_note_later(Relation rel, BlockNumber block, int space);
 extern void zreclaim_cover(Relation rel, BlockNumber block);
+
+/*
+ * zreclaim_undone_now: returns whether the client's present statement has
+ * rolled back a subtransaction that had inserted into the locked page in buf;
+ * maybe true for others if it has rolled back very many insertions.
+ */
+extern bool zreclaim_undone_now(Relation rel, Buffer buf);
 
 /*
  * zreclaim_space: returns the bytes that a locked page will have for rows and
@@ -166,6 +176,12 @@ extern bool zslot_pick(const ZWriter *writer, Buffer buf, int avoid, bool must_h
  * slot (pick->common), so that lockers never take the last slots from writers.
  */
 extern bool zslot_pick_for_lock(const ZWriter *writer, Buffer buf, int avoid, ZSlotPick *pick);
+
+/*
+ * zslot_undo_own: undoes what aborted subtransactions of ours may have left on
+ * the page in buf, which is exclusively locked.
+ */
+extern void zslot_undo_own(const ZWriter *writer, Buffer buf);
 
 /*
  * zslot_pick_inline: chooses a slot in which writer can keep a lock on a row of

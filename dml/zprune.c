@@ -369,7 +369,7 @@ zprune_has_undone_chunk(Relation rel, Buffer buf)
 	OffsetNumber max = PageGetMaxOffsetNumber(page);
 
 	if (rel->rd_rel->relkind != RELKIND_TOASTVALUE ||
-		!zrollback_in_statement(rel, BufferGetBlockNumber(buf)))
+		!zreclaim_undone_now(rel, buf))
 		return false;
 	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
 	{

@@ -1,6 +1,6 @@
 /*
  * dml/zreclaim.c - telling the free space map of the space that deletions, and
- * updates that shorten rows, give back at commit.
+ * updates that shorten rows, give back at commit, and insertions at rollback.
  *
  * As soon as the deleting transaction has committed, any writer that visits the
  * page can take the room of the rows that were deleted or moved away, whatever
@@ -17,6 +17,12 @@
  * one (zspace.c): otherwise, beside a long deletion, each session's first row
  * would get a page of its own. Other pages that the map is wrong about are
  * corrected by the insertion that finds out.
+ *
+ * A subtransaction remembers the pages on which it inserts as well. When it is
+ * rolled back, they are the first that a table takes before it is extended; the
+ * commit enters the rest. What a whole transaction has left, the undo worker
+ * enters, which visits its pages in any case (discard/zrollback_xact.c): an
+ * abort callback must not wait for the map (ABORT-7).
  *
  *	SPACE-2	No file grows at commit, for a full disk must not keep a
  *		transaction from committing. The map's pages come with the table's:
@@ -57,6 +63,8 @@
 #define STEP		(BLCKSZ / 8)
 /* Number of pages that a transaction remembers; the rest is left to VACUUM. */
 #define MAX_PAGES	(128 * 1024)
+/* A page is looked for among the last ones of this number. */
+#define RECENT		3
 
 typedef struct RoomyPage
 {
@@ -67,14 +75,31 @@ typedef struct RoomyPage
 								 * deletions are committed */
 	int			level;			/* nest level of the transaction that made the
 								 * space */
+	bool		taken;			/* it has taken the space, and makes it by
+								 * being rolled back */
+	TimestampTz statement;		/* start of the statement that cannot use the
+								 * space, if it is in a TOAST table (TOAST-4) */
 } RoomyPage;
 
-/* What this backend's transaction remembers. */
+typedef struct PageList
+{
+	RoomyPage  *page;
+	int			n;
+	int			capacity;
+} PageList;
+
+/* What this backend remembers. */
 typedef struct RoomyPages
 {
-	RoomyPage  *pages;
-	int			npages;
-	int			capacity;
+	PageList	pages;			/* of this transaction, in order of levels */
+	PageList	undone;			/* of rolled back subtransactions, in the
+								 * order of statements */
+	TimestampTz lost_in;		/* statement that has undone pages which
+								 * 'undone' lacks */
+	RelFileNumber searched;		/* the first nsearched pages of 'undone' are
+								 * not such of this table that ... */
+	TimestampTz searched_in;	/* ... this statement can use */
+	int			nsearched;
 } RoomyPages;
 
 static RoomyPages my;
@@ -116,43 +141,50 @@ zreclaim_space(Page page)
  * noted has been made.
  */
 static bool
-make_space(void)
+make_space(PageList *list)
 {
-	int			wanted = Max(64, 2 * my.capacity);
+	int			wanted = Max(64, 2 * list->capacity);
 	RoomyPage  *more = MemoryContextAllocExtended(TopMemoryContext, wanted * sizeof(RoomyPage),
 												  MCXT_ALLOC_NO_OOM);
 
 	if (more == NULL)
 		return false;
-	if (my.pages != NULL)
+	if (list->page != NULL)
 	{
-		memcpy(more, my.pages, my.npages * sizeof(RoomyPage));
-		pfree(my.pages);
+		memcpy(more, list->page, list->n * sizeof(RoomyPage));
+		pfree(list->page);
 	}
-	my.pages = more;
-	my.capacity = wanted;
+	list->page = more;
+	list->capacity = wanted;
 	return true;
 }
 
 /*
- * Adds the page to those to be entered in the map, or changes its free space if
- * it was added last. Leaves it out if there are too many, or no memory is left.
+ * Adds the page to the list, or changes its free space if it was one of the few
+ * added last. Returns false if there are too many, or no memory is left.
  */
-static void
-remember(const RoomyPage *page)
+static bool
+remember(PageList *list, const RoomyPage *page)
 {
-	Assert(my.npages <= my.capacity);
-	if (my.npages > 0 && my.pages[my.npages - 1].relnumber == page->relnumber &&
-		my.pages[my.npages - 1].block == page->block &&
-		my.pages[my.npages - 1].level == page->level)
+	Assert(list->n <= list->capacity);
+	for (int i = list->n - 1; i >= Max(list->n - RECENT, 0); i--)
 	{
-		my.pages[my.npages - 1].space = page->space;
-		return;
+		RoomyPage  *p = &list->page[i];
+
+		if (p->relnumber == page->relnumber && p->block == page->block &&
+			p->level == page->level && p->taken == page->taken)
+		{
+			/* what was taken is what was there at first */
+			if (!page->taken)
+				p->space = page->space;
+			p->statement = page->statement;
+			return true;
+		}
 	}
-	if (my.npages == MAX_PAGES)
-		return;
-	if (my.npages < my.capacity || make_space())
-		my.pages[my.npages++] = *page;
+	if (list->n == MAX_PAGES || (list->n == list->capacity && !make_space(list)))
+		return false;
+	list->page[list->n++] = *page;
+	return true;
 }
 
 /*
@@ -210,56 +242,59 @@ zreclaim_note(Relation rel, Buffer buf, OffsetNumber off, int gain)
 	page.block = block;
 	page.space = known->space;
 	page.level = GetCurrentTransactionNestLevel();
-	remember(&page);
+	page.taken = false;
+	page.statement = 0;
+	(void) remember(&my.pages, &page);
 }
 
-/*
- * zreclaim_note_later: See zdml_internal.h. Pages that are not among those of
- * zrollback_undone are left to VACUUM.
- */
+/* zreclaim_note_taken: See zdml_internal.h. */
+void
+zreclaim_note_taken(Relation rel, Buffer buf, int space)
+{
+	int			level = GetCurrentTransactionNestLevel();
+	RoomyPage	page = {RelationGetRelid(rel), rel->rd_locator.relNumber,
+	BufferGetBlockNumber(buf), space, level, true, 0};
+
+	if (level > 1 && !remember(&my.pages, &page))
+		my.lost_in = GetCurrentStatementStartTimestamp();
+}
+
 void
 zreclaim_note_later(Relation rel, BlockNumber block, int space)
 {
-	ZUndonePage *page = zrollback_undone_page(rel, block);
+	RoomyPage	page = {RelationGetRelid(rel), rel->rd_locator.relNumber, block, space, 1, false,
+	GetCurrentStatementStartTimestamp()};
 
-	if (page != NULL)
-		page->space = space;
+	(void) remember(&my.undone, &page);
+}
+
+void
+zreclaim_note_undone(Relation rel, BlockNumber block, int space)
+{
+	RoomyPage	page = {RelationGetRelid(rel), rel->rd_locator.relNumber, block, space, 1, false,
+	0};
+
+	if (space > 0)
+		(void) remember(&my.undone, &page);
 }
 
 /*
- * Adds the pages whose statement has ended, or ends with this commit, to those
- * for the map: the session may commit nothing more.
+ * zreclaim_undone_now: See zdml_internal.h. The page that is asked for is
+ * mostly one of the last ones; others rarely have an LSN that is new.
  */
-static void
-remember_undone(void)
+bool
+zreclaim_undone_now(Relation rel, Buffer buf)
 {
-	bool		goes_on = SPI_inside_nonatomic_context();	/* COMMIT within */
-	int			n;
-	ZUndonePage *page = zrollback_undone(&n);
+	TimestampTz now = GetCurrentStatementStartTimestamp();
+	BlockNumber block = BufferGetBlockNumber(buf);
 
-	for (int i = 0; i < n; i++)
-	{
-		RoomyPage	roomy = {page[i].reloid, page[i].locator.relNumber, page[i].block,
-		page[i].space, 1};
-
-		if (page[i].space == 0 ||
-			(goes_on && page[i].statement == GetCurrentStatementStartTimestamp()))
-			continue;
-		remember(&roomy);
-		page[i].space = 0;
-	}
-}
-
-/*
- * Returns the block of the map's file that covers this table block: leaf pages
- * and those above them are in depth-first order.
- */
-static BlockNumber
-map_block(BlockNumber block)
-{
-	BlockNumber leaf = block / SlotsPerFSMPage;
-
-	return leaf + leaf / SlotsPerFSMPage + leaf / SlotsPerFSMPage / SlotsPerFSMPage + 2;
+	if (!zrollback_in_statement(rel, BufferGetPage(buf)))
+		return false;
+	for (int i = my.undone.n - 1; i >= 0 && my.undone.page[i].statement == now; i--)
+		if (my.undone.page[i].block == block &&
+			my.undone.page[i].relnumber == rel->rd_locator.relNumber)
+			return true;
+	return my.lost_in == now;
 }
 
 void
@@ -292,20 +327,16 @@ compare_pages(const void *a, const void *b)
 static void
 tell_map(Relation rel, const RoomyPage *page, int n)
 {
-	BlockNumber map_size;
 	BlockNumber first = InvalidBlockNumber; /* first block entered since the
 											 * upper levels were updated */
 
 	Assert(n > 0);
-	if (!smgrexists(RelationGetSmgr(rel), FSM_FORKNUM))
-		return;
-	map_size = smgrnblocks(RelationGetSmgr(rel), FSM_FORKNUM);
 	for (int i = 0; i < n; i++)
 	{
 		BlockNumber block = page[i].block;
 
 		/* the table may have got another file since */
-		if (page[i].relnumber != rel->rd_locator.relNumber || map_block(block) >= map_size)
+		if (page[i].relnumber != rel->rd_locator.relNumber || !zvismap_has_space_entry(rel, block))
 			continue;
 		RecordPageWithFreeSpace(rel, block, Min(page[i].space, MaxHeapTupleSize));
 		first = Min(first, block);
@@ -324,6 +355,67 @@ tell_map(Relation rel, const RoomyPage *page, int n)
 }
 
 /*
+ * Moves the pages of rolled back subtransactions to those for the map, but for
+ * those that the present statement cannot use, if it continues after this
+ * commit.
+ */
+static void
+remember_undone(void)
+{
+	bool		goes_on = SPI_inside_nonatomic_context();	/* COMMIT within */
+	int			left = 0;
+
+	for (int i = 0; i < my.undone.n; i++)
+		if (goes_on && my.undone.page[i].statement == GetCurrentStatementStartTimestamp())
+			my.undone.page[left++] = my.undone.page[i];
+		else
+			(void) remember(&my.pages, &my.undone.page[i]);
+	my.undone.n = left;
+	my.nsearched = 0;
+}
+
+/*
+ * zreclaim_tell_undone: See zdml.h. Takes the pages of the table out of the
+ * list, but for those of a TOAST table that the present statement cannot use.
+ */
+bool
+zreclaim_tell_undone(Relation rel)
+{
+	TimestampTz now = GetCurrentStatementStartTimestamp();
+	bool		toast = rel->rd_rel->relkind == RELKIND_TOASTVALUE;
+	RoomyPage  *mine;
+	int			n = 0;
+	int			left;
+
+	if (my.searched != rel->rd_locator.relNumber || my.searched_in != now)
+		my.nsearched = 0;
+	left = my.nsearched;
+	if (likely(my.undone.n == left))
+		return false;
+	mine = palloc((my.undone.n - left) * sizeof(RoomyPage));
+	for (int i = left; i < my.undone.n; i++)
+	{
+		const RoomyPage *page = &my.undone.page[i];
+
+		if (page->relnumber == rel->rd_locator.relNumber && page->relid == RelationGetRelid(rel) &&
+			!(toast && page->statement == now))
+			mine[n++] = *page;
+		else
+			my.undone.page[left++] = *page;
+	}
+	my.undone.n = my.nsearched = left;
+	my.searched = rel->rd_locator.relNumber;
+	my.searched_in = now;
+	if (n > 0)
+	{
+		qsort(mine, n, sizeof(RoomyPage), compare_pages);
+		tell_map(rel, mine, n);
+	}
+	pfree(mine);
+	return n > 0;
+}
+
+/*
  * zreclaim_pre_commit: See zdml.h. Sorts the pages, so that each table is
  * opened once and the map is written in order.
  */
@@ -331,14 +423,14 @@ void
 zreclaim_pre_commit(void)
 {
 	remember_undone();
-	if (my.npages > 1)
-		qsort(my.pages, my.npages, sizeof(RoomyPage), compare_pages);
-	for (int first = 0, end; first < my.npages; first = end)
+	if (my.pages.n > 1)
+		qsort(my.pages.page, my.pages.n, sizeof(RoomyPage), compare_pages);
+	for (int first = 0, end; first < my.pages.n; first = end)
 	{
-		Oid			relid = my.pages[first].relid;
+		Oid			relid = my.pages.page[first].relid;
 		Relation	rel;
 
-		for (end = first + 1; end < my.npages && my.pages[end].relid == relid; end++)
+		for (end = first + 1; end < my.pages.n && my.pages.page[end].relid == relid; end++)
 			;
 
 		/*
@@ -350,42 +442,72 @@ zreclaim_pre_commit(void)
 		rel = try_table_open(relid, NoLock);
 		if (rel == NULL)
 			continue;
-		tell_map(rel, &my.pages[first], end - first);
+		tell_map(rel, &my.pages.page[first], end - first);
 		table_close(rel, NoLock);
 	}
 }
 
+/* Empties the list, and releases the memory if it was long. */
+static void
+empty_list(PageList *list)
+{
+	list->n = 0;
+	if (list->capacity > 1024)
+	{
+		pfree(list->page);
+		list->page = NULL;
+		list->capacity = 0;
+	}
+}
+
 /*
- * zreclaim_at_xact_end: See zdml.h. Releases the memory if the transaction
- * remembered many pages.
+ * zreclaim_at_xact_end: See zdml.h. The list of undone pages stays: after an
+ * abort, the session's next commit enters them.
  */
 void
 zreclaim_at_xact_end(void)
 {
-	my.npages = 0;
-	if (my.capacity > 1024)
-	{
-		pfree(my.pages);
-		my.pages = NULL;
-		my.capacity = 0;
-	}
+	empty_list(&my.pages);
+	if (my.undone.n == 0)
+		empty_list(&my.undone);
 }
 
 /*
  * zreclaim_at_subxact_end: See zdml.h. What a committed subtransaction has
  * deleted now counts for its parent; of an aborted one, the rows are there
- * again.
+ * again, and what it has taken is free.
  */
 void
 zreclaim_at_subxact_end(int level, bool committed)
 {
-	Assert(my.npages == 0 || my.pages[my.npages - 1].level <= level);
-	if (committed)
+	int			from = my.pages.n;
+	int			to;
+
+	Assert(level > 1);
+	Assert(from == 0 || my.pages.page[from - 1].level <= level);
+	while (from > 0 && my.pages.page[from - 1].level >= level)
+		from--;
+	to = from;
+	for (; from < my.pages.n; from++)
 	{
-		for (int i = my.npages - 1; i >= 0 && my.pages[i].level >= level; i--)
-			my.pages[i].level = level - 1;
-		return;
+		RoomyPage	page = my.pages.page[from];
+
+		if (committed)
+		{
+			/* if all is rolled back, the undo worker enters the space */
+			if (page.taken && level == 2)
+				continue;
+			page.level = level - 1;
+			my.pages.page[to++] = page;
+		}
+		else if (page.taken)
+		{
+			page.taken = false;
+			page.level = 1;
+			page.statement = GetCurrentStatementStartTimestamp();
+			if (!remember(&my.undone, &page))
+				my.lost_in = page.statement;
+		}
 	}
-	while (my.npages > 0 && my.pages[my.npages - 1].level >= level)
-		my.npages--;
+	my.pages.n = to;
 }

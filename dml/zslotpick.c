@@ -415,6 +415,13 @@ is_own_slot(const ZWriter *writer, Page page, int slotno)
 }
 #endif
 
+void
+zslot_undo_own(const ZWriter *writer, Buffer buf)
+{
+	if (writer->temp ? zu_temp_own_aborts() : zrollback_own_aborts_pending())
+		(void) zrollback_page(buf, writer->rel);
+}
+
 /*
  * Picks a slot for the purpose. Tries, in this order: the slots that the page
  * has, growing the page's inline slots, pruning, and attaching an overflow
@@ -431,8 +438,7 @@ pick_slot(const ZWriter *writer, Buffer buf, int avoid, Purpose purpose, ZSlotPi
 
 	Assert(zc_buffer_exclusive(buf));
 	memset(pick, 0, sizeof(*pick));
-	if (writer->temp ? zu_temp_own_aborts() : zrollback_own_aborts_pending())
-		zrollback_page(buf, writer->rel);
+	zslot_undo_own(writer, buf);
 	if (!zpage_has_overflow(page) && pick_own(writer, page, pick))
 	{
 		Assert(is_own_slot(writer, page, pick->slotno));

@@ -65,6 +65,7 @@ prune_for_row(const ZWriter *writer, Buffer buf, Size len)
 	OffsetNumber off;
 	int			space;
 
+	zslot_undo_own(writer, buf);
 	if (!zprune_plan(writer->rel, buf, &plan))
 		return false;
 	space = zpage_space_after(BufferGetPage(buf), plan.items, plan.n, &off);
@@ -94,6 +95,7 @@ try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, bool want_
 		place->pick.slotno = 1;
 		place->common.slotno = 2;
 		place->off = FirstOffsetNumber;
+		zreclaim_note_taken(writer->rel, buf, ZPAGE_NEW_SPACE);
 		return true;
 	}
 	for (int tries = 0; tries < 2; tries++)
@@ -111,8 +113,11 @@ try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, bool want_
 				return false;
 			/* picking may have pruned the page, or added slots to it */
 			place->off = zpage_find_offset(page);
-			return place->off != InvalidOffsetNumber &&
-				zpage_has_space(page, place->off, len + growth * sizeof(ZPageSlot));
+			if (place->off == InvalidOffsetNumber ||
+				!zpage_has_space(page, place->off, len + growth * sizeof(ZPageSlot)))
+				return false;
+			zreclaim_note_taken(writer->rel, buf, zpage_hole(page));
+			return true;
 		}
 		if (tries > 0 || !prune_for_row(writer, buf, len + keep_free))
 			return false;
@@ -289,19 +294,17 @@ extend_for_insert(Relation rel, BulkInsertState bistate, bool use_fsm)
 }
 
 /*
- * zspace_insert_page: See zdml_internal.h. Begins with the page of the last
- * insertion, or else one that the free space map names, or else the last one.
- * If that has no space, tries further pages of the map; then the last page, if
- * the map named pages whose space is not free yet; then extends the
- * table.
+ * Returns whether one of the table's pages takes the row, and then fills place.
+ * Begins with the page of the last insertion, or else one that the free space
+ * map names, or else the last one. If that has no space, tries further pages of
+ * the map; then the last page, if the map named pages whose space is not free
+ * yet.
  */
-void
-zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInsertState bistate,
-				   ZNewPlace *place)
+static bool
+find_page(const ZWriter *writer, Size len, Size keep_free, bool use_fsm, BulkInsertState bistate,
+		  ZNewPlace *place)
 {
 	Relation	rel = writer->rel;
-	bool		use_fsm = !(options & TABLE_INSERT_SKIP_FSM);
-	Size		keep_free = zspace_to_keep(rel, len);
 	Size		need = len + sizeof(ItemIdData);
 	BlockNumber target;
 	Buffer		buf;
@@ -309,7 +312,6 @@ zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInser
 	bool		misled = false; /* the map names a page that has no space yet,
 								 * and keeps doing so */
 
-	ZUNDO_FAULT("insert-page");
 	if (bistate != NULL && bistate->current_buf != InvalidBuffer)
 		target = BufferGetBlockNumber(bistate->current_buf);
 	else
@@ -335,7 +337,7 @@ zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInser
 		if (try_page(writer, buf, len, keep_free, false, place))
 		{
 			set_target(rel, target);
-			return;
+			return true;
 		}
 		space = space_for_map(rel, buf, need + keep_free);
 		UnlockReleaseBuffer(buf);
@@ -364,6 +366,27 @@ zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInser
 		if (target == visited)
 			break;
 	}
+	return false;
+}
+
+/*
+ * zspace_insert_page: See zdml_internal.h. Before the table is extended, the
+ * pages of rolled back subtransactions come into the map.
+ */
+void
+zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInsertState bistate,
+				   ZNewPlace *place)
+{
+	Relation	rel = writer->rel;
+	bool		use_fsm = !(options & TABLE_INSERT_SKIP_FSM);
+	Size		keep_free = zspace_to_keep(rel, len);
+	Buffer		buf;
+
+	ZUNDO_FAULT("insert-page");
+	if (find_page(writer, len, keep_free, use_fsm, bistate, place) ||
+		(use_fsm && zreclaim_tell_undone(rel) &&
+		 find_page(writer, len, keep_free, use_fsm, bistate, place)))
+		return;
 	buf = extend_for_insert(rel, bistate, use_fsm);
 	if (!try_page(writer, buf, len, 0, false, place))
 		elog(ERROR, "no space for a row of %zu bytes on a new page", len);
@@ -455,6 +478,8 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_commo
 			if (target == held_block)
 				break;
 		}
+		if (target == InvalidBlockNumber && zreclaim_tell_undone(rel))
+			continue;
 		if (target == InvalidBlockNumber || target == in_vain)
 			break;
 		if (target != held_block)

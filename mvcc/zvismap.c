@@ -355,12 +355,8 @@ mark_by_reader(Relation rel, Buffer buf, Buffer map)
 		shows_all(rel, BufferGetBlockNumber(buf), page) && set_visible(rel, buf, map);
 }
 
-/*
- * Returns whether the free space map has a page for the block, so that an entry
- * does not extend the map.
- */
-static bool
-has_space_entry(Relation rel, BlockNumber block)
+bool
+zvismap_has_space_entry(Relation rel, BlockNumber block)
 {
 	SMgrRelation smgr = RelationGetSmgr(rel);
 	BlockNumber leaf = block / SlotsPerFSMPage;
@@ -415,6 +411,6 @@ zvismap_after_read(Relation rel, Buffer buf, ZPageView *view)
 		zcount_table(rel);
 		zcount(ZCOUNT_MARKED, 1);
 	}
-	if (marked && has_space_entry(rel, block))
+	if (marked && zvismap_has_space_entry(rel, block))
 		RecordPageWithFreeSpace(rel, block, zpage_space_for_map(space));
 }

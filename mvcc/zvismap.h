@@ -40,4 +40,10 @@ extern bool zvismap_mark(Relation rel, Buffer buf, Buffer map);
  */
 extern void zvismap_after_read(Relation rel, Buffer buf, ZPageView *view);
 
+/*
+ * zvismap_has_space_entry: returns whether the free space map has a page for
+ * the block, so that an entry does not extend the map.
+ */
+extern bool zvismap_has_space_entry(Relation rel, BlockNumber block);
+
 #endif

@@ -46,8 +46,6 @@
 
 #define MAX_NOTED	1024
 #define HASH_SIZE	(2 * MAX_NOTED)
-/* The most pages of a statement that zrollback_in_statement tells apart. */
-#define MAX_UNDONE	256
 
 /*
  * The rollback of a top-level transaction is left to a worker if it has written
@@ -85,9 +83,7 @@ typedef struct NotedPages
 	bool		rolled_back;	/* a subtransaction with an xid was, ... */
 	TimestampTz statement;		/* ... the last one by the client's statement
 								 * that began at this time */
-	bool		many_undone;	/* that may have undone others than these: */
-	int			nundone;
-	ZUndonePage undone[MAX_UNDONE];
+	XLogRecPtr	undone_after;	/* before the first one of that statement */
 	bool		undoing;		/* the callback is running, and a nested call
 								 * does nothing */
 } NotedPages;
@@ -186,59 +182,6 @@ bool
 zrollback_own_aborts_pending(void)
 {
 	return my.own_pending;
-}
-
-/* Returns the entry of a page that was undone, or NULL. */
-static ZUndonePage *
-find_undone(const RelFileLocator *locator, BlockNumber block)
-{
-	for (int i = 0; i < my.nundone; i++)
-		if (my.undone[i].block == block && RelFileLocatorEquals(my.undone[i].locator, *locator))
-			return &my.undone[i];
-	return NULL;
-}
-
-/*
- * Returns a place for a page that the statement has undone: that of an entry of
- * another statement, if possible of one that has nothing for the map. Returns
- * NULL if there is none.
- */
-static ZUndonePage *
-free_undone(TimestampTz statement)
-{
-	ZUndonePage *other = NULL;
-
-	for (int i = 0; i < my.nundone; i++)
-		if (my.undone[i].statement != statement)
-		{
-			other = &my.undone[i];
-			if (other->space == 0)
-				return other;
-		}
-	return my.nundone < MAX_UNDONE ? &my.undone[my.nundone++] : other;
-}
-
-/* Notes that the present statement has undone the page in a subtransaction. */
-static void
-note_undone(const NotedPage *page)
-{
-	TimestampTz statement = GetCurrentStatementStartTimestamp();
-	ZUndonePage *undone = find_undone(&page->locator, page->block);
-
-	if (undone == NULL)
-	{
-		undone = free_undone(statement);
-		if (undone == NULL)
-		{
-			my.many_undone = true;
-			return;
-		}
-		undone->locator = page->locator;
-		undone->block = page->block;
-		undone->reloid = page->reloid;
-		undone->space = 0;
-	}
-	undone->statement = statement;
 }
 
 /* Removes the newest entry from the list and returns it. */
@@ -353,8 +296,6 @@ undo_pages(int level, volatile NotedPage *current)
 			complete = false;
 			continue;
 		}
-		if (level > 1 && !my.many_undone)
-			note_undone(&page);
 		zrollback_page_by_locator(page.locator, page.block, page.reloid, page.logged,
 								  level == 1);
 	}
@@ -529,34 +470,15 @@ zrollback_at_xact_end(bool aborted)
 	return left;
 }
 
-ZUndonePage *
-zrollback_undone(int *n)
-{
-	*n = my.nundone;
-	return my.undone;
-}
-
-ZUndonePage *
-zrollback_undone_page(Relation rel, BlockNumber block)
-{
-	return find_undone(&rel->rd_locator, block);
-}
-
 /*
- * zrollback_in_statement: See zrollback.h. A background worker that sets no
- * time has one statement.
+ * zrollback_in_statement: See zrollback.h. The LSN tells of changes by others,
+ * too. A background worker that sets no time has one statement.
  */
 bool
-zrollback_in_statement(Relation rel, BlockNumber block)
+zrollback_in_statement(Relation rel, Page page)
 {
-	ZUndonePage *page;
-
-	if (!my.rolled_back || my.statement != GetCurrentStatementStartTimestamp())
-		return false;
-	if (my.many_undone || RelationUsesLocalBuffers(rel))
-		return true;
-	page = zrollback_undone_page(rel, block);
-	return page != NULL && page->statement == my.statement;
+	return my.rolled_back && my.statement == GetCurrentStatementStartTimestamp() &&
+		(!RelationNeedsWAL(rel) || PageGetLSN(page) > my.undone_after);
 }
 
 /*
@@ -568,16 +490,15 @@ zrollback_at_subxact_abort(int level)
 {
 	if (TransactionIdIsValid(GetCurrentTransactionIdIfAny()))
 	{
-		if (my.statement != GetCurrentStatementStartTimestamp())
-			my.many_undone = false;
-		my.statement = GetCurrentStatementStartTimestamp();
+		TimestampTz now = GetCurrentStatementStartTimestamp();
+
+		if (!my.rolled_back || my.statement != now)
+			my.undone_after = GetXLogInsertRecPtr();
+		my.statement = now;
 		my.rolled_back = true;
 	}
 	if (my.undoing || !undo_level(level))
-	{
 		my.own_pending = true;
-		my.many_undone = true;	/* some may be undone later */
-	}
 	if (my.overflow_max >= level)
 	{
 		my.overflow_max = level - 1;

@@ -19,6 +19,12 @@
 extern int	zrollback_page(Buffer buf, Relation rel);
 
 /*
+ * zrollback_space: returns the bytes that a locked page which was undone has
+ * for rows; 0 if that is not worth an entry in the free space map.
+ */
+extern int	zrollback_space(Page page);
+
+/*
  * zrollback_page_by_locator: does the same for a page that is found by its
  * address, which it reads and locks. Does nothing if the file or the block does
  * not exist. Needs no catalog, so abort callbacks may call it. logged: the
@@ -46,33 +52,12 @@ extern void zrollback_note_page(Relation rel, BlockNumber block);
  */
 extern bool zrollback_own_aborts_pending(void);
 
-/* A page that this backend has undone for a subtransaction. */
-typedef struct ZUndonePage
-{
-	RelFileLocator locator;
-	BlockNumber block;
-	Oid			reloid;
-	TimestampTz statement;		/* start of the client's statement that has
-								 * undone it last */
-	int			space;			/* if not 0: the bytes that it will have for
-								 * rows when the statement has ended, to be
-								 * told the free space map */
-} ZUndonePage;
-
 /*
- * zrollback_undone: returns the first of the *n pages that are known.
- *
- * zrollback_undone_page: returns the page among them, or NULL.
+ * zrollback_in_statement: returns whether the client's present statement may
+ * have undone changes of a subtransaction on this page, which is locked: it has
+ * rolled one back, and the page has changed since.
  */
-extern ZUndonePage *zrollback_undone(int *n);
-extern ZUndonePage *zrollback_undone_page(Relation rel, BlockNumber block);
-
-/*
- * zrollback_in_statement: returns whether the client's present statement has
- * rolled back a subtransaction that had changed this page; maybe true for
- * others if it has rolled back many changes.
- */
-extern bool zrollback_in_statement(Relation rel, BlockNumber block);
+extern bool zrollback_in_statement(Relation rel, Page page);
 
 /*
  * zrollback_temp: undoes what ended transactions of this backend have left on

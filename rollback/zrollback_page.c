@@ -312,6 +312,20 @@ zrollback_page(Buffer buf, Relation rel)
 }
 
 /*
+ * zrollback_space: See zrollback.h. Undone insertions have left at least as
+ * much as deletions must give back for an entry (dml/zreclaim.c). Nothing else
+ * is counted that only pruning gains.
+ */
+int
+zrollback_space(Page page)
+{
+	int			gain = zpage_gain(page, NULL, 0);
+
+	return gain < BLCKSZ / 8 || zpage_find_offset(page) == InvalidOffsetNumber ? 0 :
+		zpage_hole(page) + gain;
+}
+
+/*
  * zrollback_page_by_locator: See zrollback.h. Reads the page without the
  * relcache. Raises an error if the read of this block that the error has
  * interrupted is still in progress, or if the page cannot be locked in a short

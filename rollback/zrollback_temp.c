@@ -25,9 +25,11 @@
 #include "catalog/pg_class.h"
 #include "miscadmin.h"
 #include "mvcc/zvis.h"
+#include "mvcc/zvismap.h"
 #include "nodes/parsenodes.h"
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
+#include "storage/freespace.h"
 #include "storage/smgr.h"
 #include "undo/undo_temp.h"
 #include "utils/rel.h"
@@ -79,6 +81,7 @@ undo_page(const ZuTempFile *file, TempFile *state, BlockNumber block)
 	RelationData rel;
 	FormData_pg_class class;
 	Buffer		buf;
+	int			space;
 
 	if (block >= state->nblocks || block == state->last)
 		return;
@@ -86,7 +89,13 @@ undo_page(const ZuTempFile *file, TempFile *state, BlockNumber block)
 	buf = ReadBuffer(&rel, block);
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	(void) zrollback_page(buf, &rel);
+	space = zrollback_space(BufferGetPage(buf));
 	UnlockReleaseBuffer(buf);
+	if (space > 0 && zvismap_has_space_entry(&rel, block))
+	{
+		RecordPageWithFreeSpace(&rel, block, zpage_space_for_map(space));
+		FreeSpaceMapVacuumRange(&rel, block, block + 1);
+	}
 	state->last = block;
 }
 
