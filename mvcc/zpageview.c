@@ -39,9 +39,11 @@
 
 /*
  * Rows of a page with more records than this are better fetched one by one
- * (view->unseen).
+ * (view->unseen), and so are those whose records need more memory, which the
+ * view would keep while the scan is at the page.
  */
 #define MAX_RECORDS 4096
+#define MAX_MEMORY	(512 * 1024)
 
 /* Until then the chains of this many slots have a window each. */
 #define WINDOWS 4
@@ -114,6 +116,7 @@ typedef struct Collector
 	ZuWindow	window[WINDOWS];	/* of the chain of slot s: s % WINDOWS */
 	char	   *arena;
 	Size		arena_left;
+	Size		memory;			/* of the arena but for its first block */
 	char		raw[ZUR_MAX_LENGTH];
 } Collector;
 
@@ -266,6 +269,7 @@ arena_space(Collector *c, Size size)
 													 ALLOCSET_DEFAULT_SIZES);
 		c->arena = MemoryContextAlloc(c->view->context, block);
 		c->arena_left = block;
+		c->memory += block;
 		c->view->context_used = true;
 	}
 	return c->arena;
@@ -514,6 +518,14 @@ collect_records(Collector *c, int s)
 	return true;
 }
 
+/* Returns whether the rows are to be fetched one by one. */
+static inline bool
+gives_up(const Collector *c)
+{
+	return unlikely(c->nrecords > MAX_RECORDS || c->memory > MAX_MEMORY) &&
+		c->view->unseen != NULL;
+}
+
 /*
  * Collects the unaccepted records of all pending slots. The chains are
  * followed side by side, so that the memory of one chain's next record arrives
@@ -532,6 +544,7 @@ collect_slots(Collector *c)
 
 	memset(c->touched, 0, c->maxoff + 1);
 	c->nrecords = 0;
+	c->memory = 0;
 	zu_cache_tidy();
 	for (int i = 0; i < WINDOWS; i++)
 	{
@@ -563,7 +576,7 @@ collect_slots(Collector *c)
 				fenced = c->nrecords;
 			}
 		}
-		if (unlikely(c->nrecords > MAX_RECORDS) && c->view->unseen != NULL)
+		if (gives_up(c))
 			break;
 	} while (more && complete);
 	zu_read_end();
@@ -1016,7 +1029,7 @@ view_attempt(Collector *c, Buffer buf, Snapshot snapshot, ZAcceptKind kind)
 		zvis_corrupt_page(c->rel, c->block, page, InvalidOffsetNumber);
 	if (c->any_pending && !collect_slots(c))
 		return false;
-	if (unlikely(c->any_pending && c->nrecords > MAX_RECORDS) && view->unseen != NULL)
+	if (c->any_pending && gives_up(c))
 		return true;
 	if (view->read != NULL)
 		emit_read(c);

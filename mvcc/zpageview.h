@@ -85,10 +85,10 @@ extern int	zpageview_nused(void);
  * A view with view->unseen, for an MVCC snapshot, is for rows that can be
  * fetched one by one as well. So it leaves out damaged rows without an error,
  * and all rows of a page that is damaged, has lost undo, or has thousands of
- * records; but a page of undo that cannot be read is an error. Rows of which
- * the snapshot sees no version, as it has been read from undo, are added to the
- * set. The snapshot will see none at these offsets as long as zu_oldest() is
- * what it was before the call (zvis_deleted_rows).
+ * records or large ones; but undo that cannot be read is an error. Rows of
+ * which the snapshot sees no version, as it has been read from undo, are added
+ * to the set. The snapshot will see none at these offsets as long as
+ * zu_oldest() is what it was before the call (zvis_deleted_rows).
  */
 extern void zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view);
 

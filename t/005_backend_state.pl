@@ -107,6 +107,18 @@ like($complaint, qr/undo-prepare/, 'an insertion fails');
 is(ask($big, 'ROLLBACK', $kept), 't', 'memory after the failed insertion');
 $big->quit;
 
+# 4a. A scan of an index that has read many old versions of a page keeps few of them (MAX_MEMORY).
+my $wide = q{(SELECT string_agg(md5(random()::text || i || g), '') FROM generate_series(1, 6) i)};
+$node->safe_psql('postgres', "CREATE TABLE viewed (id int PRIMARY KEY, n int, pad text) USING zheap; INSERT INTO viewed SELECT g, 1, $wide FROM generate_series(1, 200) g");
+my $view = session($node);
+ask($view, 'SET enable_seqscan = off; SET enable_bitmapscan = off', 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT count(*) FROM viewed');
+$node->safe_psql('postgres', 'DO $$ BEGIN FOR k IN 1..100 LOOP ' . "UPDATE viewed SET n = 0, pad = (SELECT string_agg(md5(random()::text || i || id), '') FROM generate_series(1, 6) i); END LOOP; END \$\$");
+ask($view, 'DECLARE c CURSOR FOR SELECT n FROM viewed WHERE id > 0 ORDER BY id');
+is(ask($view, 'MOVE 34 IN c', 'FETCH 1 FROM c'), '1', 'a cursor with an old snapshot');
+is(ask($view, q{SELECT coalesce(sum(total_bytes), 0) < 1000000 FROM pg_backend_memory_contexts WHERE name = 'zheap old versions'}), 't', 'and its memory');
+is(ask($view, 'FETCH ALL FROM c') =~ tr/1/1/, 165, 'the other rows');
+$view->quit;
+
 # 5. Handles of versions for trigger events, and their rows, are freed with the statement,
 # not with the transaction; those of deferred events are kept, their rows in memory up to
 # work_mem (HANDLE-1).
