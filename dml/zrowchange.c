@@ -188,7 +188,7 @@ zrowchange_look(RowChange *u)
 
 /*
  * Returns whether the version on the page is visible to the crosscheck snapshot
- * of a referential action; true without one.
+ * of a referential action.
  */
 static bool
 passes_crosscheck(const RowChange *u, Snapshot crosscheck)
@@ -197,8 +197,6 @@ passes_crosscheck(const RowChange *u, Snapshot crosscheck)
 	ZRow		row;
 	ZAuthor		author;
 
-	if (crosscheck == InvalidSnapshot)
-		return true;
 	row = zvis_row_on(u->writer.rel, u->buf, zrowchange_offset(u), &slots);
 	zslots_copy(row.rel, row.block, row.page, &slots);
 	zvis_author(&row, crosscheck, &author);
@@ -281,7 +279,7 @@ zrowchange_acquire(RowChange *u, Snapshot snapshot, Snapshot crosscheck, bool wa
 			if (u->state.rolled_back)
 				(void) zrowchange_look(u);
 		} while (result == TM_Ok && u->mode > mode);
-		if (result == TM_Ok && !passes_crosscheck(u, crosscheck))
+		if (result == TM_Ok && crosscheck != InvalidSnapshot && !passes_crosscheck(u, crosscheck))
 			result = fails_crosscheck(u, tmfd);
 		if (result == TM_Ok)
 		{

@@ -148,7 +148,7 @@ zdml_scratch(void)
 {
 	if (unlikely(scratch.depth >= scratch.n))
 		make_scratch();
-	else
+	else if (!scratch.context[scratch.depth]->isReset)
 		MemoryContextReset(scratch.context[scratch.depth]);
 	return scratch.context[scratch.depth];
 }
@@ -174,7 +174,7 @@ zdml_unnest(void)
 static void
 trim_scratch(int depth)
 {
-	if (depth < scratch.n &&
+	if (depth < scratch.n && !scratch.context[depth]->isReset &&
 		MemoryContextMemAllocated(scratch.context[depth], false) > MAX_KEPT_SCRATCH)
 		MemoryContextReset(scratch.context[depth]);
 }
