@@ -166,7 +166,7 @@ get_scratch(ZHeapSlot *z)
 		if (z->scratch)
 			pfree(z->scratch);
 		z->scratch = scratch;
-		z->scratch_size = need;
+		z->scratch_size = (uint32) need;
 	}
 	return z->scratch;
 }
@@ -270,7 +270,6 @@ plan_prefix(ZHeapSlot *z)
 		if (!att->attbyval || att->attlen <= 0)
 			break;
 		end += att->attlen;
-		z->prefix_len[n] = (uint8) att->attlen;
 		z->prefix_end[n++] = (uint8) end;
 	}
 	z->nprefix = (int8) n;
@@ -285,7 +284,8 @@ static inline bool
 deform_prefix(ZHeapSlot *z, int natts)
 {
 	int			first = z->base.tts_nvalid;
-	const char *p = z->row + ZTUPLE_HEADER_SIZE + (first > 0 ? z->prefix_end[first - 1] : 0);
+	const char *columns = z->row + ZTUPLE_HEADER_SIZE;
+	int			at = first > 0 ? z->prefix_end[first - 1] : 0;
 	Datum	   *values = z->base.tts_values;
 	bool	   *isnull = z->base.tts_isnull;
 
@@ -294,13 +294,13 @@ deform_prefix(ZHeapSlot *z, int natts)
 		return false;
 	for (int i = first; i < natts; i++)
 	{
-		values[i] = zdeform_byval(p, z->prefix_len[i]);
+		values[i] = zdeform_byval(columns + at, z->prefix_end[i] - at);
 		isnull[i] = false;
-		p += z->prefix_len[i];
+		at = z->prefix_end[i];
 	}
 	z->deform.row = z->row;
 	z->deform.len = z->len;
-	z->deform.off = p - z->row;
+	z->deform.off = ZTUPLE_HEADER_SIZE + at;
 	z->deform.next = natts;
 	z->deform.scratch = NULL;
 	z->deform.scratch_used = 0;

@@ -18,35 +18,29 @@
  */
 #define ZTTS_PREFIX 16
 
+/*
+ * With up to five columns it takes 256 bytes of the executor's memory; every
+ * statement makes some.
+ */
 typedef struct ZHeapSlot
 {
 	TupleTableSlot base;
 	const char *row;			/* the version's bytes, NULL if virtual */
-	uint32		len;
 	char	   *own;			/* own storage (tts_mcxt), grown as needed */
-	uint32		own_size;
-	bool		own_formed;		/* 'own' was formed from values, so it has no
-								 * count */
 	char	   *scratch;		/* for ZDeform */
-	Size		scratch_size;
+	uint32		len;			/* of row */
+	uint32		own_size;
+	uint32		scratch_size;
 	int32		scratch_extra;	/* needed beyond the row's length; -1 = not
 								 * known yet */
 	ZDeform		deform;
-	int8		nprefix;		/* columns in prefix; -1 = not known yet, -2 =
-								 * no row was read yet either */
-	uint8		prefix_len[ZTTS_PREFIX];
-	uint8		prefix_end[ZTTS_PREFIX];	/* bytes up to the column's end */
 
 	/*
 	 * The author of this version, for system columns. While author_known is
 	 * false, it can be found by following the undo chain that begins at
 	 * 'chain'.
 	 */
-	bool		author_known;
 	ZXid		xmin;			/* 0 = visible to all */
-	CommandId	cmin;
-	TransactionId token;		/* what xmin shows (TOKEN-1); 0: not computed
-								 * yet; or ZTTS_NAMES_AUTHOR */
 	UndoPtr		author;			/* its undo record if xmin is not 0; Invalid =
 								 * not known */
 	ZXid		xmax;			/* locker or replacer of the version if the
@@ -54,7 +48,16 @@ typedef struct ZHeapSlot
 	ZXid		chain_xid;
 	UndoPtr		chain;			/* newest record of the row's slot when it was
 								 * read */
+	CommandId	cmin;
+	TransactionId token;		/* what xmin shows (TOKEN-1); 0: not computed
+								 * yet; or ZTTS_NAMES_AUTHOR */
 	RelFileNumber relnumber;
+	bool		author_known;
+	bool		own_formed;		/* 'own' was formed from values, so it has no
+								 * count */
+	int8		nprefix;		/* columns in prefix; -1 = not known yet, -2 =
+								 * no row was read yet either */
+	uint8		prefix_end[ZTTS_PREFIX];	/* bytes up to the column's end */
 } ZHeapSlot;
 
 /*

@@ -415,7 +415,7 @@ zdeform_start(ZDeform *d, const char *row, Size len, char *scratch)
 		return false;
 	h = zheader_get(row);
 	d->row = row;
-	d->len = len;
+	d->len = (uint32) len;
 	d->off = ZTUPLE_HEADER_SIZE + ((h & ZH_NULLS) ? bitmap_size(ZH_NATTS(h)) : 0);
 	d->next = 0;
 	d->scratch = scratch;

@@ -277,12 +277,12 @@ ztuple_repeat(char *row, Size len, const char *old, Size oldlen)
 typedef struct ZDeform
 {
 	const char *row;
-	Size		len;
-	uint32		off;			/* of the next column's bytes in row */
-	int			next;			/* next attribute, 0-based */
 	char	   *scratch;		/* aligned copies; capacity
 								 * zdeform_scratch_size */
-	Size		scratch_used;
+	uint32		scratch_used;
+	uint32		len;
+	uint32		off;			/* of the next column's bytes in row */
+	int			next;			/* next attribute, 0-based */
 } ZDeform;
 
 /*
