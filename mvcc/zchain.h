@@ -85,9 +85,10 @@ zchain_start(ZChain *chain, RelFileNumber relnumber, BlockNumber block, const ZP
  * zchain_begin_locked: prepares to read the chain of slot, which was read from
  * a page of the table file relnumber that stays locked until the last record
  * has been read. oldest is zslots_oldest() as of then, or InvalidZXid to get
- * records whatever their age. buf has space for ZUR_MAX_LENGTH bytes and holds
- * the bytes of the record read last. A reader that wants copies of undo pages
- * to be used sets chain->cached, and chain->window, afterwards.
+ * records whatever their age. buf has space for ZUR_MAX_LENGTH bytes. A reader
+ * that wants copies of undo pages to be used sets chain->cached, and
+ * chain->window, afterwards; chain->bytes tells whether the bytes of the record
+ * read last are in buf.
  */
 static inline void
 zchain_begin_locked(ZChain *chain, RelFileNumber relnumber, BlockNumber block,

@@ -215,7 +215,8 @@ zu_cache_prefetch(UndoPtr ptr)
 #ifdef USE_ASSERT_CHECKING
 /*
  * Returns whether the record in the copy, with these bytes, equals that in the
- * log, or the log has discarded it.
+ * log, or the log has discarded it; and whether *rec is what they say, also if
+ * zur_is_alike has set only some of its fields.
  */
 static bool
 copy_is_right(UndoPtr ptr, const ZuRecord *rec, const char *bytes)
@@ -228,7 +229,14 @@ copy_is_right(UndoPtr ptr, const ZuRecord *rec, const char *bytes)
 	/* what is read for the assertion does not count */
 	memcpy(counts, zcount_mine, sizeof(counts));
 	right = zu_fetch(ptr, rec->relnumber, rec->block, &now, buf) == ZU_DISCARDED ||
-		(now.length == rec->length && memcmp(buf, bytes, now.length) == 0);
+		(now.length == rec->length && memcmp(buf, bytes, now.length) == 0 &&
+		 now.type == rec->type && now.flags == rec->flags && now.xflags == rec->xflags &&
+		 now.xid == rec->xid && now.topxid == rec->topxid && now.reloid == rec->reloid &&
+		 now.offset == rec->offset && now.cid == rec->cid && now.as_of == rec->as_of &&
+		 now.prev == rec->prev && now.nrows == rec->nrows && now.open == rec->open &&
+		 now.lockmode == rec->lockmode && now.payload_len == rec->payload_len &&
+		 (now.payload == NULL ? rec->payload == NULL :
+		  rec->payload != NULL && rec->payload - bytes == now.payload - buf));
 	memcpy(zcount_mine, counts, sizeof(counts));
 	return right;
 }
