@@ -174,10 +174,21 @@ remember(PageList *list, const RoomyPage *page)
 		if (p->relnumber == page->relnumber && p->block == page->block &&
 			p->level == page->level && p->taken == page->taken)
 		{
+			RoomyPage	known = *p;
+
 			/* what was taken is what was there at first */
 			if (!page->taken)
-				p->space = page->space;
-			p->statement = page->statement;
+				known.space = page->space;
+			if (known.statement != page->statement)
+			{
+				/* to the end, for 'undone' is in the order of statements */
+				known.statement = page->statement;
+				memmove(p, p + 1, (list->n - 1 - i) * sizeof(RoomyPage));
+				p = &list->page[list->n - 1];
+				if (list == &my.undone)
+					my.nsearched = Min(my.nsearched, i);
+			}
+			*p = known;
 			return true;
 		}
 	}
@@ -327,6 +338,7 @@ compare_pages(const void *a, const void *b)
 static void
 tell_map(Relation rel, const RoomyPage *page, int n)
 {
+	BlockNumber nblocks = zrel_nblocks(rel);
 	BlockNumber first = InvalidBlockNumber; /* first block entered since the
 											 * upper levels were updated */
 
@@ -335,18 +347,24 @@ tell_map(Relation rel, const RoomyPage *page, int n)
 	{
 		BlockNumber block = page[i].block;
 
-		/* the table may have got another file since */
-		if (page[i].relnumber != rel->rd_locator.relNumber || !zvismap_has_space_entry(rel, block))
-			continue;
-		RecordPageWithFreeSpace(rel, block, Min(page[i].space, MaxHeapTupleSize));
-		first = Min(first, block);
+		/*
+		 * The table may have got another file since, or, as a rollback gives
+		 * its lock back, have been cut off by VACUUM.
+		 */
+		if (page[i].relnumber == rel->rd_locator.relNumber && block < nblocks &&
+			zvismap_has_space_entry(rel, block))
+		{
+			RecordPageWithFreeSpace(rel, block, Min(page[i].space, MaxHeapTupleSize));
+			first = Min(first, block);
+		}
 
 		/*
 		 * update the upper levels for one page of the map at a time, for
 		 * there may be many pages between two of ours
 		 */
-		if (i + 1 == n || page[i + 1].block / SlotsPerFSMPage != block / SlotsPerFSMPage ||
-			page[i + 1].relnumber != page[i].relnumber)
+		if (BlockNumberIsValid(first) &&
+			(i + 1 == n || page[i + 1].block / SlotsPerFSMPage != block / SlotsPerFSMPage ||
+			 page[i + 1].relnumber != page[i].relnumber))
 		{
 			FreeSpaceMapVacuumRange(rel, first, block + 1);
 			first = InvalidBlockNumber;

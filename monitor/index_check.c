@@ -234,7 +234,8 @@ judge_locked(ZIndexJudge *judge, IndexTuple entry, bool *dead)
 /*
  * Returns whether the entry is marked as dead and a new snapshot needs it. The
  * snapshot is taken while the leaf page is locked, so the marks on the page
- * were made with no bound above its xmin (MARK-3).
+ * were made with no bound above its xmin (MARK-3), or for versions whose author
+ * it sees (MARK-1d).
  */
 static bool
 is_marked_wrongly(ZIndexJudge *judge, IndexTuple entry)

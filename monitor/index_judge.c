@@ -340,13 +340,17 @@ zjudge_row(ZIndexJudge *judge, OffsetNumber off)
  * Returns whether a version of the row at off has the entry's key. If undo that
  * the page's copy needs has been discarded meanwhile, loads the page again, so
  * judge->page may have changed on return. No new snapshot sees a version whose
- * author may still be about to take the mark off its entry.
+ * author may still be about to take the mark off its entry, nor one older than
+ * a version that 'latest' sees: an id that is in progress in another database
+ * keeps the xmin of new snapshots below its author, but not the horizon by
+ * which a mark may have been set (MARK-1d).
  */
 static bool
 some_version_has(ZIndexJudge *judge, IndexTuple entry, OffsetNumber off)
 {
 	ZHistoryVersion version;
 	ZHistoryResult result = zhistory_first(judge->history, off, &version);
+	bool		seen;
 
 	while (result != ZHISTORY_END)
 	{
@@ -357,12 +361,15 @@ some_version_has(ZIndexJudge *judge, IndexTuple entry, OffsetNumber off)
 			result = zhistory_first(judge->history, off, &version);
 			continue;
 		}
-		if (version.live && (!judge->young || author_has_inserted(judge, &version)))
+		seen = judge->young && author_has_inserted(judge, &version);
+		if (version.live && (!judge->young || seen))
 		{
 			take_version(judge, &version, off);
 			if (zbtree_counts(judge->index, entry, judge->slot))
 				return true;
 		}
+		if (seen && version.status == ZXID_COMMITTED)
+			return false;
 		result = zhistory_next(judge->history, &version);
 	}
 	return false;

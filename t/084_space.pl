@@ -97,6 +97,16 @@ $toast_before = bytes($toast);
 sql($puts) for 1 .. 4;
 cmp_ok(bytes($toast), '<=', 1.5 * $toast_before, 'failed insertions of large values, in sessions of one statement');
 
+# A variable keeps the large value of a row that its statement has rolled back (TOAST-4), also
+# if an earlier statement has undone that page, and then one of another table.
+sql('CREATE TABLE undone_before (id int, v text) USING zheap; ALTER TABLE undone_before ALTER v SET STORAGE EXTERNAL; CREATE TABLE beside (id int) USING zheap;',
+	q{BEGIN; SAVEPOINT s; INSERT INTO undone_before VALUES (1, repeat('a', 5000)); INSERT INTO beside VALUES (1); ROLLBACK TO s;
+	DO $$ DECLARE x text; BEGIN
+		BEGIN INSERT INTO undone_before VALUES (2, repeat('x', 5000)); SELECT v INTO x FROM undone_before; RAISE raise_exception; EXCEPTION WHEN raise_exception THEN NULL; END;
+		INSERT INTO undone_before SELECT g, repeat('c', 5000) FROM generate_series(1, 20) g;
+		ASSERT x = repeat('x', 5000); END $$; COMMIT; DROP TABLE undone_before, beside});
+pass('a value that was rolled back');
+
 # What insertions leave that are rolled back is used by the next ones, in the same
 # transaction, too. A page beyond those that the abort undoes is undone when it is taken.
 for my $kind ('', 'UNLOGGED', 'TEMP')

@@ -122,17 +122,22 @@ for my $default (qw(heap zheap))
 }
 
 # DROP EXTENSION waits for a transaction that reads a table, and for one that has written
-# to a table, also if ROLLBACK TO has released it. Only that locks the undo log.
+# to a table, also if ROLLBACK TO has released it, or a cursor that failed in a subtransaction.
+# Only these lock the undo log.
 $node->safe_psql('postgres', 'CREATE DATABASE used');
 $node->safe_psql('used', 'CREATE EXTENSION zundo; CREATE TABLE a (id int) USING zheap');
+$node->safe_psql('used', q{CREATE FUNCTION put(i int) RETURNS int LANGUAGE plpgsql
+	AS 'BEGIN INSERT INTO a VALUES (i); RETURN 1 / (2 - i); END'});
+my $cursor = q{DECLARE c CURSOR FOR SELECT put(i) FROM generate_series(1, 2) i; FETCH c; } .
+	q{DO $$DECLARE r refcursor := 'c'; n int; BEGIN FETCH r INTO n; EXCEPTION WHEN division_by_zero THEN NULL; END$$};
 my $user = $node->background_psql('used');
 my $held = q{SELECT count(*) FROM pg_locks WHERE relation = 'zundo.undo_log'::regclass AND pid = pg_backend_pid()};
 for my $use ('TABLE a', 'INSERT INTO a VALUES (1); SAVEPOINT s; INSERT INTO a VALUES (2); ROLLBACK TO s',
-	'SAVEPOINT s; INSERT INTO a VALUES (1); ROLLBACK TO s')
+	'SAVEPOINT s; INSERT INTO a VALUES (1); ROLLBACK TO s', $cursor)
 {
 	$user->query_safe('TABLE a');
 	$user->query_safe("BEGIN; $use");
-	is($user->query_safe($held), $use =~ /^SAVEPOINT/ ? 1 : 0, "$use: locks on the undo log");
+	is($user->query_safe($held), $use =~ /^(SAVEPOINT|DECLARE)/ ? 1 : 0, "$use: locks on the undo log");
 	like(($node->psql('used', q{SET lock_timeout = '100ms'; DROP EXTENSION zundo CASCADE}))[2], qr/lock timeout/, '... DROP EXTENSION waits');
 	$user->query_safe('ROLLBACK');
 }

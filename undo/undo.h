@@ -96,9 +96,9 @@ extern void zu_attach_database(void);
  * locked, without a lock on zundo.undo_log: this cannot be dropped before that
  * table.
  *
- * zu_attach_for_change: does the same for a change. In a subtransaction it
- * locks zundo.undo_log: a ROLLBACK TO may release the table's lock while the
- * transaction still has undo.
+ * zu_attach_for_change: does the same for a change. In a subtransaction, and in
+ * a function that a cursor's query calls, it locks zundo.undo_log: a ROLLBACK
+ * TO may release the table's lock while the transaction still has undo.
  */
 extern void zu_attach_for_table(void);
 extern void zu_attach_for_change(void);

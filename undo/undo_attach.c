@@ -6,8 +6,8 @@
  * and DML begin, by the undo worker, and at process exit.
  *
  * Locks: AccessShareLock on zundo.undo_log, to the end of the transaction; for
- * a scan of a locked table, and for changes outside of subtransactions, only if
- * the relation has to be looked up.
+ * a scan of a locked table, and for changes outside of subtransactions and
+ * cursors, only if the relation has to be looked up.
  *
  * Crash points: none. Fault point: "first-look".
  */
@@ -23,6 +23,7 @@
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
+#include "tcop/pquery.h"
 #include "undo/undo_request.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -270,13 +271,26 @@ zu_attach_database(void)
 }
 
 /*
+ * Returns whether the locks that are taken now stay to the end of the
+ * transaction. Those of a subtransaction do not; nor do those of a cursor, or
+ * of another portal with a name, which go if a later FETCH fails in a
+ * subtransaction (AtSubAbort_Portals).
+ */
+static inline bool
+locks_stay(void)
+{
+	return GetCurrentTransactionNestLevel() == 1 &&
+		(ActivePortal == NULL || ActivePortal->name[0] == '\0');
+}
+
+/*
  * zu_attach_for_change: See undo.h. What the top level has locked stays locked,
  * and the undo log with it: 'locked' holds for later subtransactions, too.
  */
 void
 zu_attach_for_change(void)
 {
-	if (!zu_my.locked && GetCurrentTransactionNestLevel() == 1)
+	if (!zu_my.locked && locks_stay())
 		zu_my.locked = true;
 	zu_attach_database();
 }

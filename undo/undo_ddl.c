@@ -6,13 +6,13 @@
  * relation that zundo finds by its name: a renamed or rebuilt relation, or one
  * with children or rules. Refuses also what the server would refuse only after
  * it has requested AccessExclusiveLock, for which no right on the relation is
- * needed (DETACH PARTITION, a foreign table that is a PARTITION OF it): each
- * transaction that writes to a zheap table would wait behind that request. What
- * reaches the access method (rewrites, copies, rows, indexes) is refused by
- * discard/undo_am.c. GRANT, COMMENT, OWNER TO, storage parameters, VACUUM and
- * ANALYZE are allowed. VACUUM FULL leaves the undo log out, also when it is for
- * the whole database; so does REPACK of the whole database (19), which is run
- * as VACUUM FULL of all other tables.
+ * needed (DETACH PARTITION, a foreign table that is a PARTITION OF it): new
+ * sessions and subtransactions that write to zheap tables would wait behind
+ * that request. What reaches the access method (rewrites, copies, rows,
+ * indexes) is refused by discard/undo_am.c. GRANT, COMMENT, OWNER TO, storage
+ * parameters, VACUUM and ANALYZE are allowed. VACUUM FULL leaves the undo log
+ * out, also when it is for the whole database; so does REPACK of the whole
+ * database (19), which is run as VACUUM FULL of all other tables.
  *
  * The undo log is a materialized view, the only kind of relation with a file
  * and an access method that is no table: the server itself refuses to change
@@ -337,8 +337,8 @@ all_but(Oid undo_log)
 /*
  * Returns the VACUUM FULL that does what REPACK of all tables does, without the
  * undo log; NULL if there is no table that the user may vacuum. REPACK itself
- * cannot be given a list of tables. No lock on the undo log is requested:
- * transactions that write to their first zheap table would wait behind it.
+ * cannot be given a list of tables. No lock on the undo log is requested: new
+ * sessions and subtransactions that write would wait behind it.
  */
 static PlannedStmt *
 repack_others(PlannedStmt *pstmt, bool verbose, Oid undo_log, bool toplevel)

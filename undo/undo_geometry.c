@@ -1,7 +1,9 @@
 /*
- * undo/undo_geometry.c - where undo pointers lie in the relation.
+ * undo/undo_geometry.c - where undo pointers lie in the relation, and how long
+ * its file is for them.
  *
- * Pure arithmetic, shared by the log, redo and the WAL decoder.
+ * Shared by the log, redo, repair and the WAL decoder. Arithmetic, but for
+ * zu_extend_to. Takes no locks.
  */
 #include "postgres.h"
 
