@@ -328,6 +328,7 @@ like(($node->psql('postgres', $_))[2], qr/duplicate key/, $_) for 'INSERT INTO h
 is(sql('SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT id FROM hop WHERE k = 1'), '5', 'a row that has got the key back is found by its entry');
 is(sql($faults), '', 'sound beside the old snapshot');
 $old->quit;
+$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()') or die 'a snapshot stays';
 
 # without an old snapshot it marks them at once, and so does that of a btree index: a move fetches few rows, however often the key has moved
 sql('VACUUM hop; CREATE TABLE hop2 (id int PRIMARY KEY, k int UNIQUE) USING zheap; INSERT INTO hop2 SELECT * FROM hop');
