@@ -148,7 +148,8 @@ zdml_scratch(void)
 {
 	if (unlikely(scratch.depth >= scratch.n))
 		make_scratch();
-	else if (!scratch.context[scratch.depth]->isReset)
+	else if (!scratch.context[scratch.depth]->isReset ||
+			 scratch.context[scratch.depth]->firstchild != NULL)
 		MemoryContextReset(scratch.context[scratch.depth]);
 	return scratch.context[scratch.depth];
 }
